@@ -58,7 +58,9 @@ class GraphParser {
         tensor.shape.push_back(sizes[axis].as_integer(1, int64_t{1} << 32));
       }
     }
-    if (sizes.size() > 4) place.at("shape").fail("has " + std::to_string(sizes.size()) + " axes, expected at most 4");
+    if (sizes.size() > static_cast<size_t>(Block::max_rank))
+      place.at("shape").fail("has " + std::to_string(sizes.size()) + " axes, expected at most " +
+                             std::to_string(Block::max_rank));
     const std::string type = place.at("dtype").as_string();
     if (type != "f32" && type != "i32")
       place.at("dtype").fail("found \"" + type + "\"" + suggestion(type, {"f32", "i32"}));

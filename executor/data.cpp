@@ -2,7 +2,9 @@
 
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <limits>
+#include <map>
 #include <numeric>
 
 #include "common/philox.h"
@@ -12,42 +14,100 @@
 namespace ff {
 namespace {
 
+bool rearranges_integers(const OperatorDefinition& definition) {
+  return definition.outputs()[0].type == DataType::i32 && definition.inputs()[0].type == DataType::i32;
+}
+
+// Of one sample of an operator that rearranges: where each element of its output is from, by what is known of those of
+// its input `from`; -1: of another input.
+Vector<int64_t> rearranged(const OperatorDefinition& definition, int input, const Vector<int64_t>& from) {
+  const TensorSpec &in = definition.inputs()[input], &out = definition.outputs()[0];
+  if (definition.type() == "reshape" || definition.type() == "flatten") return from;
+  Shape sizes = out.shape;
+  sizes[0] = 1;
+  Vector<int64_t> result;
+  result.reserve(static_cast<size_t>(volume(sizes)));
+  for (int64_t element = 0; element < volume(sizes); ++element) {
+    Block part(sizes);
+    int64_t rest = element;
+    for (int axis = part.rank() - 1; axis >= 0; rest /= sizes[axis--])
+      part[axis] = {rest % sizes[axis], rest % sizes[axis] + 1};
+    const Block block = definition.input_block(input, part);
+    int64_t place = 0;
+    for (int axis = 1; axis < block.rank(); ++axis) place = place * in.shape[axis] + block[axis].begin;
+    result.push_back(block.volume() == 1 ? from[place] : -1);
+  }
+  return result;
+}
+
+// Lowers the limits of the elements of a sample, `from` being those that the tensor has, row-major.
+void lower_limits(const Graph& graph, TensorId tensor, const Vector<int64_t>& from, Vector<int64_t>& limits) {
+  for (const TensorUse& use : graph.tensors[tensor].uses) {
+    const Operator& op = graph.operators[use.consumer];
+    if (rearranges_integers(*op.definition)) {
+      lower_limits(graph, op.outputs[0], rearranged(*op.definition, use.input, from), limits);
+      continue;
+    }
+    const int64_t limit = op.definition->index_limit(use.input);
+    for (const int64_t element : from)
+      if (element >= 0) limits[element] = std::min(limits[element], limit);
+  }
+}
+
+// Calls with (row of the block, number in the sample) of each element of a block, row-major.
+template <class Call>
+void for_each_in_samples(const Shape& shape, const Block& block, const Call& call) {
+  Block sample{{0, 1}}, region{{0, 1}};
+  for (int axis = 1; axis < block.rank(); ++axis) {
+    sample.append({0, shape[axis]});
+    region.append(block[axis]);
+  }
+  for (int64_t row = block[0].begin; row < block[0].end; ++row)
+    for_each_run(sample, region, [&](int64_t offset, int64_t length) {
+      for (int64_t i = 0; i < length; ++i) call(row, offset + i);
+    });
+}
+
+// By graph input, those of integers.
+std::map<TensorId, Vector<int64_t>> all_index_limits(const Graph& graph) {
+  std::map<TensorId, Vector<int64_t>> limits;
+  for (const TensorId input : graph.inputs)
+    if (graph.tensors[input].type == DataType::i32) limits[input] = index_limits(graph, input);
+  return limits;
+}
+
 class SyntheticData : public DataSource {
  public:
-  SyntheticData(const Graph& graph, uint64_t seed) : graph_(graph), seed_(seed) {}
+  SyntheticData(const Graph& graph, uint64_t seed) : graph_(graph), seed_(seed), limits_(all_index_limits(graph)) {}
   int64_t samples() const override { return graph_.batch_size; }
 
   void read(TensorId input, const Block& block, std::span<const int64_t> samples, void* out) const override {
     const Tensor& tensor = graph_.tensors[input];
     const uint64_t stream = random_stream(seed_, tensor.name);
-    const int64_t limit = tensor.type == DataType::i32 ? index_limit(graph_, input) : 0;
-    Block sample{{0, 1}}, region{{0, 1}};
-    for (int axis = 1; axis < block.rank(); ++axis) {
-      sample.append({0, tensor.shape[axis]});
-      region.append(block[axis]);
-    }
+    int64_t elements = 1;
+    for (const int axis : tensor.shape.indices()) elements *= axis > 0 ? tensor.shape[axis] : 1;
     float* floats = static_cast<float*>(out);
     int32_t* integers = static_cast<int32_t*>(out);
-    for (int64_t row = block[0].begin; row < block[0].end; ++row) {
-      const int64_t first = samples[static_cast<size_t>(row)] * sample.volume();
-      for_each_run(sample, region, [&](int64_t offset, int64_t length) {
-        for (int64_t i = 0; i < length; ++i) {
-          const float uniform = uniform_at(stream, static_cast<uint64_t>(first + offset + i));
-          if (tensor.type == DataType::f32) *floats++ = 2 * uniform - 1;
-          else *integers++ = static_cast<int32_t>(static_cast<double>(uniform) * static_cast<double>(limit));
-        }
-      });
-    }
+    const Vector<int64_t>* limits = tensor.type == DataType::i32 ? &limits_.at(input) : nullptr;
+    for_each_in_samples(tensor.shape, block, [&](int64_t row, int64_t element) {
+      const int64_t first = samples[static_cast<size_t>(row)] * elements;
+      const float uniform = uniform_at(stream, static_cast<uint64_t>(first + element));
+      if (limits)
+        *integers++ = static_cast<int32_t>(static_cast<double>(uniform) * static_cast<double>((*limits)[element]));
+      else *floats++ = 2 * uniform - 1;
+    });
   }
 
  private:
   const Graph& graph_;
   const uint64_t seed_;
+  const std::map<TensorId, Vector<int64_t>> limits_;  // by input
 };
 
 class NpyData : public DataSource {
  public:
-  NpyData(const Graph& graph, const std::string& directory, int64_t least) : graph_(graph) {
+  NpyData(const Graph& graph, const std::string& directory, int64_t least)
+      : graph_(graph), limits_(all_index_limits(graph)) {
     struct stat status {};
     if (stat(directory.c_str(), &status) != 0 || !S_ISDIR(status.st_mode))
       throw InputError(directory + ": is not a directory, expected one with a .npy file for each input of the graph");
@@ -90,19 +150,22 @@ class NpyData : public DataSource {
     files_[input]->read(stored, samples, tensor.type, out);
     if (tensor.type != DataType::i32) return;
     // Kernels index with labels and tokens: a wrong one would read outside of their tensors.
-    const int64_t limit = index_limit(graph_, input), row_elements = block.volume() / block[0].size();
+    const Vector<int64_t>& limits = limits_.at(input);
     const int32_t* labels = static_cast<const int32_t*>(out);
-    for (int64_t i = 0; i < block.volume(); ++i)
-      if (labels[i] < 0 || labels[i] >= limit)
-        throw InputError(files_[input]->path() + ": sample " +
-                         std::to_string(samples[static_cast<size_t>(block[0].begin + i / row_elements)]) +
+    int64_t i = 0;
+    for_each_in_samples(tensor.shape, block, [&](int64_t row, int64_t element) {
+      if (labels[i] < 0 || labels[i] >= limits[element])
+        throw InputError(files_[input]->path() + ": sample " + std::to_string(samples[static_cast<size_t>(row)]) +
                          " has the label " + std::to_string(files_[input]->integer(stored, samples, i)) +
-                         ", expected 0 to " + std::to_string(limit - 1));
+                         ", expected 0 to " + std::to_string(limits[element] - 1));
+      ++i;
+    });
   }
 
  private:
   const Graph& graph_;
-  Vector<std::shared_ptr<const NpyFile>> files_;  // by tensor
+  const std::map<TensorId, Vector<int64_t>> limits_;  // by input
+  Vector<std::shared_ptr<const NpyFile>> files_;      // by tensor
   int64_t samples_ = 0;
 };
 
@@ -116,11 +179,14 @@ std::unique_ptr<DataSource> npy_data(const Graph& graph, const std::string& dire
   return std::make_unique<NpyData>(graph, directory, least);
 }
 
-int64_t index_limit(const Graph& graph, TensorId input) {
-  int64_t limit = std::numeric_limits<int32_t>::max();
-  for (const TensorUse& use : graph.tensors[input].uses)
-    limit = std::min(limit, graph.operators[use.consumer].definition->index_limit(use.input));
-  return limit;
+Vector<int64_t> index_limits(const Graph& graph, TensorId input) {
+  int64_t elements = 1;
+  for (const int axis : graph.tensors[input].shape.indices())
+    elements *= axis > 0 ? graph.tensors[input].shape[axis] : 1;
+  Vector<int64_t> limits(elements, int64_t{std::numeric_limits<int32_t>::max()}), all(elements, 0);
+  std::iota(all.begin(), all.end(), 0);
+  lower_limits(graph, input, all, limits);
+  return limits;
 }
 
 Vector<int64_t> shuffled_samples(int64_t count, uint64_t seed, int64_t epoch) {

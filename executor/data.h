@@ -18,7 +18,7 @@ class DataSource {
   virtual void read(TensorId input, const Block& block, std::span<const int64_t> samples, void* out) const = 0;
 };
 
-// One batch by Philox from (seed, input name, element index): f32 uniform in [-1, 1), i32 uniform below index_limit.
+// One batch by Philox from (seed, input name, element index): f32 uniform in [-1, 1), i32 uniform below index_limits.
 std::unique_ptr<DataSource> synthetic_data(const Graph& graph, uint64_t seed);
 
 // DIRECTORY/NAME.npy for each graph input (of one with steps the second axis is the step). Every rank maps the files
@@ -26,9 +26,9 @@ std::unique_ptr<DataSource> synthetic_data(const Graph& graph, uint64_t seed);
 // the smallest acceptable number of samples (a batch, for training).
 std::unique_ptr<DataSource> npy_data(const Graph& graph, const std::string& directory, int64_t least);
 
-// Labels and tokens run from 0 to below this: the fewest classes or words of the losses and embeddings that read this
-// i32 input. 2 where there are none.
-int64_t index_limit(const Graph& graph, TensorId input);
+// Labels and tokens run from 0 to below this, by element of a sample: the fewest classes or words of the losses and
+// embeddings that read it of this i32 input, perhaps after it has been cut, joined or reshaped.
+Vector<int64_t> index_limits(const Graph& graph, TensorId input);
 
 // The samples 0 .. count - 1 in the order of an epoch: a Fisher-Yates shuffle drawn by Philox from (seed, epoch), alike
 // on all ranks.

@@ -52,15 +52,23 @@ def export(case, model, path):
                           dynamic_axes=case.dynamic, **arguments)
 
 
-def loss_of(case, model, inputs):
-    outputs = model(*inputs)
+def outputs_of(outputs):
+    """As a tuple; of torchvision's segmentation a dictionary, of its networks with auxiliary heads a named tuple."""
     if isinstance(outputs, torch.Tensor):
-        outputs = (outputs,)
+        return (outputs,)
+    return tuple(outputs.values()) if isinstance(outputs, dict) else tuple(outputs)
+
+
+def scores_of(output):
+    """With the classes last: of images and videos they are the second axis."""
+    return output.movedim(1, -1) if output.dim() >= 4 else output
+
+
+def loss_of(case, model, inputs):
     total = 0
-    for output, weight in zip(outputs, case.loss_weights):
-        classes = output.shape[1] if output.dim() == 4 else output.shape[-1]
-        scores = output.movedim(1, -1) if output.dim() == 4 else output
-        total = total + weight * F.cross_entropy(scores.reshape(-1, classes), case.label.flatten())
+    for output, weight in zip(outputs_of(model(*inputs)), case.loss_weights):
+        scores = scores_of(output)
+        total = total + weight * F.cross_entropy(scores.reshape(-1, scores.shape[-1]), case.label.flatten())
     return total
 
 
@@ -130,7 +138,11 @@ def compare(case, build, folder, ranks=(1, 2), learning_rate=1.0, search=("--pro
     for name, value in case.inputs.items():
         numpy.save(path(f"data/{name}.npy"), value.numpy().astype(numpy.float32 if value.is_floating_point()
                                                                   else numpy.int32))
-    numpy.save(path("data/label.npy"), case.label.numpy().astype(numpy.int32))
+    # Positions of images are one axis of the labels.
+    with open(path("graph.json")) as file:
+        shapes = {value["name"]: value["shape"] for value in json.load(file)["inputs"]}
+    numpy.save(path("data/label.npy"),
+               case.label.numpy().astype(numpy.int32).reshape(len(case.label), *shapes["label"][1:]))
     for count in ranks:
         topology = os.path.join(REPOSITORY, "topologies", f"local-cpu-{count}.json")
         # A small network is fastest on one device: then two ranks also run data parallelism.

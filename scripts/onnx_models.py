@@ -16,69 +16,9 @@ import sys
 import tempfile
 
 import torch
-import torchvision
 
 import onnx_comparison as comparison
-import onnx_networks as networks
-from onnx_comparison import Case
-
-SECOND_BIASES = ("lstm.bias_hh_l0", "lstm.bias_hh_l1", "lstm.bias_hh_l0_reverse")
-
-
-def images(model, samples, size, **settings):
-    for module in model.modules():
-        if isinstance(module, torch.nn.Dropout):
-            module.p = 0.0
-        if isinstance(module, torch.nn.BatchNorm2d):
-            torch.nn.init.uniform_(module.weight, 0.8, 1.2)
-            torch.nn.init.uniform_(module.bias, 2.5, 3.5)
-    return Case("", model, {"image": torch.randn(samples, 3, size, size)}, torch.randint(0, 1000, (samples,)),
-                **settings)
-
-
-def tokens(model, samples, length, vocabulary, classes=None, **settings):
-    shape = (samples,) if classes else (samples, length)
-    return Case("", model, {"token": torch.randint(0, vocabulary, (samples, length))},
-                torch.randint(0, classes or vocabulary, shape), **settings)
-
-
-def torchvision_case(name, samples, size, **arguments):
-    settings = {"loss_weights": (1, 0.4)} if name == "inception_v3" else {}
-    return lambda: images(getattr(torchvision.models, name)(weights=None, **arguments), samples, size, **settings)
-
-
-CASES = {
-    "AlexNet": torchvision_case("alexnet", 4, 224),
-    "VGG-11": torchvision_case("vgg11", 2, 224),
-    "VGG-16 with batch normalization": torchvision_case("vgg16_bn", 2, 224),
-    "ResNet-18": torchvision_case("resnet18", 4, 128),
-    "ResNet-50": torchvision_case("resnet50", 4, 128),
-    "Inception-v3, auxiliary head": torchvision_case("inception_v3", 2, 299, init_weights=True),
-    "MobileNet-v2": torchvision_case("mobilenet_v2", 4, 128),
-    "MobileNet-v3 small": torchvision_case("mobilenet_v3_small", 4, 128),
-    "MobileNet-v3 large": torchvision_case("mobilenet_v3_large", 4, 128),
-    "DenseNet-121": torchvision_case("densenet121", 4, 128),
-    "EfficientNet-B0": torchvision_case("efficientnet_b0", 4, 128, stochastic_depth_prob=0.0),
-    "ConvNeXt tiny": torchvision_case("convnext_tiny", 2, 64, stochastic_depth_prob=0.0),
-    "ViT-B/32": torchvision_case("vit_b_32", 2, 224),
-    "LSTM language model": lambda: tokens(networks.LstmLanguageModel(2000, 200, 2), 4, 20, 2000,
-                                          untied=SECOND_BIASES),
-    "LSTM language model, tied weights": lambda: tokens(networks.LstmLanguageModel(2000, 200, 2, tied=True), 4, 20,
-                                                        2000, untied=SECOND_BIASES),
-    "LSTM of two directions": lambda: tokens(networks.LstmLanguageModel(2000, 200, 1, bidirectional=True), 4, 20, 2000,
-                                             untied=SECOND_BIASES),
-    "GPT, tied weights": lambda: tokens(networks.Gpt(2000, 192, 6, 64, 4), 4, 64, 2000),
-    "GPT, gelu by tanh, symbolic sizes": lambda: tokens(
-        networks.Gpt(2000, 192, 6, 64, 4, gelu="tanh", tied=False), 4, 64, 2000,
-        dynamic={"token": {0: "batch", 1: "length"}}, arguments=("--size", "length=64")),
-    "LLaMA": lambda: tokens(networks.Llama(2000, 192, 6, 64, 4), 4, 64, 2000, like=False),
-    "nn.TransformerEncoder": lambda: tokens(networks.Encoder(2000, 192, 6, 4, 10), 4, 64, 2000, classes=10),
-    "nn.TransformerEncoder, sequence first": lambda: tokens(
-        networks.Encoder(2000, 192, 6, 4, 10, batch_first=False, norm_first=True), 4, 64, 2000, classes=10),
-    "nn.TransformerEncoder, causal mask": lambda: tokens(networks.Encoder(2000, 192, 6, 4, 10, mask=64), 4, 64, 2000,
-                                                         classes=10, like=False),
-}
-
+from onnx_cases import CASES, KIND_OF
 
 def rounding(case):
     """How far PyTorch's gradients by 32 bits are from those by 64 bits."""

@@ -81,7 +81,7 @@ void add_parameter_sizes(const OperatorRequest& request, const Equation& equatio
 
 Einsum::Einsum(const OperatorRequest& request) : OperatorDefinition(request.type, request.inputs) {
   request.expect_inputs_between(1, 2);
-  request.allow_attributes({"equation", "sizes"});
+  request.allow_attributes({"equation", "sizes", "trained"});
   const JsonPlace place = request.required_attribute("equation");
   for (char character : place.as_string())
     if (character != ' ') equation += character;
@@ -95,6 +95,8 @@ Einsum::Einsum(const OperatorRequest& request) : OperatorDefinition(request.type
   if (parameter) add_parameter_sizes(request, letters, sizes);
   else if (const auto given = request.attribute("sizes"))
     given->fail("is for the letters of a parameter, and with two inputs there is none");
+  if (const auto trained = request.attribute("trained"); trained && !parameter)
+    trained->fail("goes with one input, where the second operand is a parameter");
   if (sizes.size() > static_cast<size_t>(Block::max_rank))
     place.fail("has " + std::to_string(sizes.size()) + " letters, expected at most " + std::to_string(Block::max_rank));
 
@@ -127,7 +129,8 @@ Einsum::Einsum(const OperatorRequest& request) : OperatorDefinition(request.type
   for (size_t tensor = 0; tensor < 3; ++tensor)
     for (char letter : letters[tensor]) axis_dimension[tensor].push_back(static_cast<int>(order.find(letter)));
   // Uniform with variance 1 / fan_in (LeCun et al. 1998), as linear's without activation.
-  if (parameter) parameters_ = {{"weight", shape_of(letters[1]), std::sqrt(3.0 / fan_in)}};
+  const bool trained = request.flag("trained", true);
+  if (parameter) parameters_ = {{"weight", shape_of(letters[1]), std::sqrt(3.0 / fan_in), 0, trained, !trained}};
 }
 
 Block Einsum::block(int tensor, const Block& part) const {
@@ -169,11 +172,13 @@ double Einsum::product_bytes(int tensor, const Block& part) const {
 Work Einsum::forward_work(const Block& part) const { return {product_flops(part), product_bytes(output, part)}; }
 
 Work Einsum::backward_work(const Block& part, bool input_gradients) const {
-  Work work{product_flops(part), product_bytes(1, part)};
-  if (input_gradients) {
-    work.flops *= 2;
-    work.bytes += product_bytes(0, part);
-  }
+  Work work;
+  const bool second = !has_parameter() || parameters_[0].trained;
+  for (const int tensor : {0, 1})
+    if (tensor == 0 ? input_gradients : second) {
+      work.flops += product_flops(part);
+      work.bytes += product_bytes(tensor, part);
+    }
   return work;
 }
 

@@ -1,14 +1,18 @@
 #include "common/operators/elementwise.h"
 
+#include <sstream>
+
 #include "common/operators/operator_list.h"
 
 namespace ff {
 
 Elementwise::Elementwise(const OperatorRequest& request) : OperatorDefinition(request.type, request.inputs) {
   constexpr std::pair<const char*, Function> functions[] = {
-      {"relu", Function::relu}, {"tanh", Function::tanh}, {"sigmoid", Function::sigmoid},   {"gelu", Function::gelu},
-      {"silu", Function::silu}, {"elu", Function::elu},   {"softplus", Function::softplus}, {"mish", Function::mish},
-      {"log", Function::log},   {"add", Function::add},   {"sub", Function::sub},           {"mul", Function::mul}};
+      {"relu", Function::relu},         {"tanh", Function::tanh}, {"sigmoid", Function::sigmoid},
+      {"gelu", Function::gelu},         {"silu", Function::silu}, {"elu", Function::elu},
+      {"softplus", Function::softplus}, {"mish", Function::mish}, {"log", Function::log},
+      {"exp", Function::exp},           {"sin", Function::sin},   {"pow", Function::pow},
+      {"add", Function::add},           {"sub", Function::sub},   {"mul", Function::mul}};
   for (const auto& [name, value] : functions)
     if (type_ == name) function = value;
   if (function == Function::add) request.expect_inputs_between(2, SIZE_MAX);
@@ -23,6 +27,10 @@ Elementwise::Elementwise(const OperatorRequest& request) : OperatorDefinition(re
     request.allow_attributes({"sample_axis"});
     of_experts = request.integer("sample_axis", 0, 0, 1) == 1;
     if (of_experts) request.expect_rank(0, 3, 3);
+  } else if (function == Function::pow) {
+    request.allow_attributes({"exponent"});
+    request.required_attribute("exponent");
+    alpha = static_cast<float>(request.number("exponent", 1, -1e6, 1e6));
   } else {
     request.allow_attributes({});
   }
@@ -39,6 +47,14 @@ Elementwise::Elementwise(const OperatorRequest& request) : OperatorDefinition(re
     dimensions_ = {{"sample", DimensionKind::sample, inputs_[0].shape[1]},
                    {"expert", DimensionKind::attribute, inputs_[0].shape[0]},
                    dimensions_[2]};
+}
+
+std::string Elementwise::attribute_text() const {
+  if (function == Function::gelu_tanh) return "approximate=tanh";
+  if (function != Function::pow) return "";
+  std::ostringstream text;
+  text << "exponent=" << alpha;
+  return text.str();
 }
 
 std::unique_ptr<OperatorDefinition> make_elementwise(const OperatorRequest& request) {

@@ -4,8 +4,8 @@
 
 namespace ff {
 
-// relu, tanh, sigmoid, gelu, silu, elu, softplus, mish, log (one input), sub and mul (two inputs of one shape), add
-// (two or more). Every axis can be split; none holds parameters.
+// relu, tanh, sigmoid, gelu, silu, elu, softplus, mish, log, exp, sin, pow (one input), sub and mul (two inputs of one
+// shape), add (two or more). Every axis can be split; none holds parameters.
 class Elementwise : public OperatorDefinition {
  public:
   explicit Elementwise(const OperatorRequest& request);
@@ -15,14 +15,32 @@ class Elementwise : public OperatorDefinition {
   bool backward_reads_input(int) const override {
     return function != Function::add && function != Function::sub && !backward_reads_output();
   }
-  std::string attribute_text() const override { return function == Function::gelu_tanh ? "approximate=tanh" : ""; }
+  std::string attribute_text() const override;
   bool backward_reads_output() const override {
-    return function == Function::relu || function == Function::tanh || function == Function::sigmoid;
+    return function == Function::relu || function == Function::tanh || function == Function::sigmoid ||
+           function == Function::exp;
   }
 
-  enum class Function { relu, tanh, sigmoid, gelu, gelu_tanh, silu, elu, softplus, mish, log, add, sub, mul };
+  enum class Function {
+    relu,
+    tanh,
+    sigmoid,
+    gelu,
+    gelu_tanh,
+    silu,
+    elu,
+    softplus,
+    mish,
+    log,
+    exp,
+    sin,
+    pow,
+    add,
+    sub,
+    mul
+  };
   Function function;
-  float alpha = 1;          // of elu: x above 0, alpha (exp(x) - 1) below
+  float alpha = 1;          // of elu: x above 0, alpha (exp(x) - 1) below; of pow the exponent
   bool of_experts = false;  // silu and mul: the samples are along axis 1, as behind expert_linear
 
  private:

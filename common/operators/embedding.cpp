@@ -8,14 +8,15 @@ Embedding::Embedding(const OperatorRequest& request) : OperatorDefinition(reques
   request.expect_inputs(1);
   request.expect_rank(0, 1, 2);
   request.expect_type(0, DataType::i32);
-  request.allow_attributes({"vocabulary", "channels"});
+  request.allow_attributes({"vocabulary", "channels", "trained"});
   vocabulary = request.required_attribute("vocabulary").as_integer(1, int64_t{1} << 31);
   channels = request.required_attribute("channels").as_integer(1, int64_t{1} << 24);
   Shape output = inputs_[0].shape;
   output.push_back(channels);
   outputs_ = {{"", output}};
   // as Zaremba et al. 2014 (arXiv 1409.2329) start their medium language model, about
-  parameters_ = {{"weight", {vocabulary, channels}, 0.1}};
+  const bool trained = request.flag("trained", true);
+  parameters_ = {{"weight", {vocabulary, channels}, 0.1, 0, trained, !trained}};
   dimensions_ = every_axis(output);
   dimensions_.back().kind = DimensionKind::parameter;
   dimensions_.push_back({"vocabulary", DimensionKind::reduction, vocabulary});

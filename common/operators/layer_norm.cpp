@@ -10,10 +10,11 @@ RowNorm::RowNorm(const OperatorRequest& request) : OperatorDefinition(request.ty
   request.expect_inputs(1);
   request.expect_rank(0, 2, 4);
   request.expect_type(0, DataType::f32);
-  request.allow_attributes({"epsilon"});
+  request.allow_attributes({"epsilon", "affine"});
   const Shape& shape = inputs_[0].shape;
   axis = shape.size() == 4 ? 1 : shape.count() - 1;
   features = shape[axis];
+  affine = request.flag("affine", true);
   epsilon = request.number("epsilon", 1e-5, 1e-12, 1);
   outputs_ = {{"", shape}};
   dimensions_ = every_axis(shape, axis);
@@ -29,19 +30,21 @@ Block RowNorm::input_block(int, const Block& part) const { return output_block(0
 
 std::string RowNorm::attribute_text() const {
   std::ostringstream text;
-  text << "epsilon=" << epsilon;
+  text << "epsilon=" << epsilon << (affine ? "" : " no-parameters");
   return text.str();
 }
 
 LayerNorm::LayerNorm(const OperatorRequest& request) : RowNorm(request) {
-  parameters_ = {{"weight", {features}, 0, 1}, {"bias", {features}}};
+  if (affine) parameters_ = {{"weight", {features}, 0, 1}, {"bias", {features}}};
 }
 
 Work LayerNorm::forward_work(const Block& part) const {
   return {8.0 * static_cast<double>(part.volume() * features), touched_bytes(part)};
 }
 
-RmsNorm::RmsNorm(const OperatorRequest& request) : RowNorm(request) { parameters_ = {{"weight", {features}, 0, 1}}; }
+RmsNorm::RmsNorm(const OperatorRequest& request) : RowNorm(request) {
+  if (affine) parameters_ = {{"weight", {features}, 0, 1}};
+}
 
 // A square, its addition, and two products an element.
 Work RmsNorm::forward_work(const Block& part) const {

@@ -13,10 +13,13 @@ class RowNorm : public OperatorDefinition {
   Block input_block(int input, const Block& part) const override;
   DataType parameter_type(int) const override { return DataType::f32; }
   std::string attribute_text() const override;
+  // Bytes of what stands for the parameters that there are not.
+  int64_t unit_bytes() const { return affine ? 0 : 4 * features * element_bytes; }
 
   int64_t features;
   int axis;  // that of the features
   double epsilon;
+  bool affine;  // has a weight and perhaps a bias; else they are 1 and 0
 
  protected:
   explicit RowNorm(const OperatorRequest& request);
@@ -29,7 +32,7 @@ class LayerNorm : public RowNorm {
  public:
   explicit LayerNorm(const OperatorRequest& request);
 
-  int64_t workspace_bytes(const Block& part) const override { return 2 * part.volume() * element_bytes; }
+  int64_t workspace_bytes(const Block& part) const override { return 2 * part.volume() * element_bytes + unit_bytes(); }
   Work forward_work(const Block& part) const override;
 };
 
@@ -39,7 +42,7 @@ class RmsNorm : public RowNorm {
  public:
   explicit RmsNorm(const OperatorRequest& request);
 
-  int64_t workspace_bytes(const Block& part) const override { return part.volume() * element_bytes; }
+  int64_t workspace_bytes(const Block& part) const override { return part.volume() * element_bytes + unit_bytes(); }
   Work forward_work(const Block& part) const override;
 };
 

@@ -24,6 +24,9 @@
   OPERATOR(softplus, elementwise)                                      \
   OPERATOR(mish, elementwise)                                          \
   OPERATOR(log, elementwise)                                           \
+  OPERATOR(exp, elementwise)                                           \
+  OPERATOR(sin, elementwise)                                           \
+  OPERATOR(pow, elementwise)                                           \
   OPERATOR(add, elementwise)                                           \
   OPERATOR(sub, elementwise)                                           \
   OPERATOR(mul, elementwise)                                           \

@@ -15,7 +15,7 @@ Concat::Concat(const OperatorRequest& request) : OperatorDefinition(request.type
   axis = static_cast<int>(request.integer("axis", 1, 1, rank - 1));
   output[axis] = 0;
   for (size_t i = 0; i < inputs_.size(); ++i) {
-    request.expect_type(i, DataType::f32);
+    request.expect_type(i, inputs_[0].type);
     Shape expected = inputs_[0].shape;
     if (inputs_[i].shape.size() == expected.size()) expected[axis] = inputs_[i].shape[axis];
     if (inputs_[i].shape != expected)
@@ -25,7 +25,7 @@ Concat::Concat(const OperatorRequest& request) : OperatorDefinition(request.type
     offsets.push_back(output[axis]);
     output[axis] += inputs_[i].shape[axis];
   }
-  outputs_ = {{"", output}};
+  outputs_ = {{"", output, inputs_[0].type}};
   dimensions_ = every_axis(output);
 }
 
@@ -51,12 +51,11 @@ Vector<Block> Concat::regions(const Block& part) const {
 Flatten::Flatten(const OperatorRequest& request) : OperatorDefinition(request.type, request.inputs) {
   request.expect_inputs(1);
   request.expect_rank(0, 2, 4);
-  request.expect_type(0, DataType::f32);
   request.allow_attributes({});
   const Shape& shape = inputs_[0].shape;
   inner = 1;
   for (size_t axis = 2; axis < shape.size(); ++axis) inner *= shape[axis];
-  outputs_ = {{"", {shape[0], shape[1] * inner}}};
+  outputs_ = {{"", {shape[0], shape[1] * inner}, inputs_[0].type}};
   dimensions_ = {{"sample", DimensionKind::sample, shape[0]},
                  {axis_names(shape.size())[1], DimensionKind::attribute, shape[1]}};
 }
@@ -78,12 +77,12 @@ Stack::Stack(const OperatorRequest& request) : OperatorDefinition(request.type, 
   request.expect_rank(0, 2, 2);
   const Shape& shape = inputs_[0].shape;
   for (size_t i = 0; i < inputs_.size(); ++i) {
-    request.expect_type(i, DataType::f32);
+    request.expect_type(i, inputs_[0].type);
     if (inputs_[i].shape != shape)
       request.place.at("inputs").items()[i].fail("has shape " + to_string(inputs_[i].shape) +
                                                  ", expected that of the first input, " + to_string(shape));
   }
-  outputs_ = {{"", {shape[0], static_cast<int64_t>(inputs_.size()), shape[1]}}};
+  outputs_ = {{"", {shape[0], static_cast<int64_t>(inputs_.size()), shape[1]}, inputs_[0].type}};
   dimensions_ = every_axis(outputs_[0].shape);
 }
 
@@ -95,11 +94,11 @@ Block Stack::input_block(int input, const Block& part) const {
 Slice::Slice(const OperatorRequest& request) : OperatorDefinition(request.type, request.inputs) {
   request.expect_inputs(1);
   request.expect_rank(0, 2, 4);
-  request.expect_type(0, DataType::f32);
   const Shape& shape = inputs_[0].shape;
   axis = static_cast<int>(request.integer("axis", 1, 1, static_cast<int64_t>(shape.size()) - 1));
   const int64_t size = shape[axis];
   if (is_split()) {
+    request.expect_type(0, DataType::f32);
     request.allow_attributes({"axis", "sizes"});
     const JsonPlace sizes = request.required_attribute("sizes");
     int64_t end = 0;
@@ -119,7 +118,7 @@ Slice::Slice(const OperatorRequest& request) : OperatorDefinition(request.type, 
   for (size_t o = 0; o < ranges.size(); ++o) {
     Shape output = shape;
     output[axis] = ranges[o].size();
-    outputs_.push_back({o == 0 ? "" : std::to_string(o), output});
+    outputs_.push_back({o == 0 ? "" : std::to_string(o), output, inputs_[0].type});
   }
   dimensions_ = every_axis(outputs_[0].shape, is_split() ? axis : -1);
 }
@@ -206,7 +205,6 @@ std::string Pad::signature(const Block& part) const {
 Transpose::Transpose(const OperatorRequest& request) : OperatorDefinition(request.type, request.inputs) {
   request.expect_inputs(1);
   request.expect_rank(0, 3, 4);
-  request.expect_type(0, DataType::f32);
   request.allow_attributes({"axes"});
   const Shape& shape = inputs_[0].shape;
   const JsonPlace place = request.required_attribute("axes");
@@ -222,7 +220,7 @@ Transpose::Transpose(const OperatorRequest& request) : OperatorDefinition(reques
                ": every axis but the sample");
   Shape output;
   for (int axis : axes) output.push_back(shape[axis]);
-  outputs_ = {{"", output}};
+  outputs_ = {{"", output, inputs_[0].type}};
   dimensions_ = every_axis(output);
 }
 
@@ -240,14 +238,12 @@ std::string Transpose::attribute_text() const {
 
 Reshape::Reshape(const OperatorRequest& request) : OperatorDefinition(request.type, request.inputs) {
   request.expect_inputs(1);
-  request.expect_rank(0, 1, 4);
-  request.expect_type(0, DataType::f32);
+  request.expect_rank(0, 1, Block::max_rank);
   request.allow_attributes({"shape"});
   Shape shape{inputs_[0].shape[0]};
   const JsonPlace place = request.required_attribute("shape");
   const auto items = place.items();
-  if (items.empty() || items.size() > 3)
-    place.fail("has " + std::to_string(items.size()) + " elements, expected 1 to 3");
+  if (items.size() > 3) place.fail("has " + std::to_string(items.size()) + " elements, expected at most 3");
   double elements = static_cast<double>(shape[0]);
   for (const JsonPlace& item : items) {
     shape.push_back(item.as_integer(1, int64_t{1} << 32));
@@ -255,7 +251,7 @@ Reshape::Reshape(const OperatorRequest& request) : OperatorDefinition(request.ty
   }
   if (elements != static_cast<double>(volume(inputs_[0].shape)))
     place.fail("a sample would not have the input's number of elements: its shape is " + to_string(inputs_[0].shape));
-  outputs_ = {{"", shape}};
+  outputs_ = {{"", shape, inputs_[0].type}};
   dimensions_ = {{"sample", DimensionKind::sample, shape[0]}};
 }
 

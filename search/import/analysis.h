@@ -18,6 +18,9 @@ void bind_inputs(Model& model, int64_t batch, const std::map<std::string, int64_
 // has no shape, nor has what is computed from it.
 void infer_shapes_and_fold(Model& model);
 
+// Puts constants in the place of what a node writes; of what may be trained the node is remembered.
+void keep_folded(Model& model, const Node& node, Vector<Constant> constants);
+
 // The constant that a node writes, for operators that are computed here (docs/onnx.md lists them), or nothing. One that
 // would be enormous is not computed.
 std::optional<Vector<Constant>> fold(const Model& model, const Node& node);
@@ -42,10 +45,14 @@ struct SliceRange {
 Vector<SliceRange> slice_ranges(const Model& model, const Node& node, const Shape& input);
 // Sizes along the axis of a Split node's outputs.
 Vector<int64_t> split_sizes(const Model& model, const Node& node, int64_t size);
+// The factor along each axis of a Resize or Upsample node: as it says, or by its sizes.
+Vector<double> resize_scales(const Model& model, const Node& node, const Shape& input, const Shape& output);
 // Of Conv and of the pools: padding before and after each spatial axis, by "pads" or "auto_pad".
 struct Padding {
   Vector<int64_t> before, behind;
 };
+// Of a Pad node, before and behind each axis of the input.
+Padding pads_of(const Model& model, const Node& node, const Shape& input);
 Padding padding_of(const Model& model, const Node& node, const Shape& input, const Vector<int64_t>& kernel);
 
 // The constant with its axes in another order; it stays the same initializer.

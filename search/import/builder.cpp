@@ -94,6 +94,42 @@ std::string Builder::reshaped(const std::string& tensor, const Shape& shape, con
   return known;
 }
 
+// A transposition of more axes than there are: runs that are not where they should be go to the end, one after the
+// other, each by a transposition of [batch, what is before it, it, what is after it].
+std::string Builder::arrange_in_steps(const Value& value, const Vector<Axis>& physical, const Vector<Axis>& runs,
+                                      const std::string& hint, const std::string& origin) {
+  Value current = value;
+  Vector<int> now;  // where each atom of the value is
+  for (const int atom : value.atoms.indices()) now.push_back(atom);
+  size_t kept = 1;
+  while (kept + 1 < runs.size() && runs[kept][0] < runs[kept + 1][0]) ++kept;
+  for (size_t run = kept + 1; run < runs.size(); ++run) {
+    const int first = now[runs[run][0]], behind = first + runs[run].count();
+    Vector<Axis> step{{0}};
+    Axis parts[3];  // before, after, the run
+    for (int atom = 1; atom < current.atoms.count(); ++atom)
+      parts[atom < first ? 0 : atom < behind ? 2 : 1].push_back(atom);
+    for (const Axis& part : parts)
+      if (!part.empty()) step.push_back(part);
+    const std::string tensor = arrange(current, step, hint, origin);
+    Shape atoms;
+    Vector<int> renumbered(current.atoms.size(), 0);
+    for (const Axis& part : step)
+      for (const int atom : part) {
+        renumbered[atom] = atoms.count();
+        atoms.push_back(current.atoms[atom]);
+      }
+    for (int& atom : now) atom = renumbered[atom];
+    current.tensor = tensor;
+    current.physical = shape(tensor);
+    current.atoms = atoms;
+  }
+  Vector<Axis> wanted = physical;
+  for (Axis& axis : wanted)
+    for (int& atom : axis) atom = now[atom];
+  return arrange(current, wanted, hint, origin);
+}
+
 std::string Builder::arrange(const Value& value, const Vector<Axis>& physical, const std::string& hint,
                              const std::string& origin) {
   Axis order;
@@ -115,9 +151,7 @@ std::string Builder::arrange(const Value& value, const Vector<Axis>& physical, c
     if (together) runs.back().push_back(atom);
     else runs.push_back({atom});
   }
-  if (runs.size() > 4)
-    throw InputError(file_ + ": " + origin + ": needs a transposition of " + std::to_string(runs.size()) +
-                     " axes, expected at most 4");
+  if (runs.size() > 4) return arrange_in_steps(value, physical, runs, hint, origin);
   Vector<Axis> before = runs;
   std::sort(before.begin(), before.end());
   Shape blocks;

@@ -54,6 +54,7 @@ class Builder {
   };
   void set_parameter(const std::string& name, Parameter parameter) { parameters_.emplace(name, std::move(parameter)); }
 
+  int64_t batch() const { return batch_; }
   const Shape& shape(const std::string& tensor) const { return shapes_.at(tensor).first; }
   Vector<Operator>& operators() { return operators_; }
   const Vector<Operator>& operators() const { return operators_; }
@@ -67,6 +68,8 @@ class Builder {
   std::map<std::string, Parameter>& parameters() { return parameters_; }
 
  private:
+  std::string arrange_in_steps(const Value& value, const Vector<Axis>& physical, const Vector<Axis>& runs,
+                               const std::string& hint, const std::string& origin);
   std::string reshaped(const std::string& tensor, const Shape& shape, const std::string& hint,
                        const std::string& origin);
 

@@ -1,15 +1,147 @@
 #include "search/import/convert.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace ff::importing {
 
-Value Conversion::value(const Node& node, size_t input) const {
+Value Conversion::value(const Node& node, size_t input, int batch_axis) {
   if (!node.has_input(input)) fail(node, "lacks its input " + std::to_string(input));
-  const auto it = values.find(node.inputs[input]);
-  if (it == values.end())
+  if (const auto it = values.find(node.inputs[input]); it != values.end()) return it->second;
+  const Constant* same = repeated(node, input);
+  const auto known = model.shapes.find(node.inputs[input]);
+  const Constant* own = model.constant(node.inputs[input]);
+  if (own && own->type == ElementType::f32 && (without_samples_ || !own->computed_from.empty()))
+    return without_samples(node, node.inputs[input]);
+  const Shape shape = own ? own->shape : known == model.shapes.end() ? Shape{} : known->second;
+  if (!same || same->type != ElementType::f32 || batch_axis >= shape.count() || shape[batch_axis] != builder.batch())
     fail(node, "its input " + std::to_string(input) + " is a constant, expected something that depends on the samples");
-  return it->second;
+  const Value value = for_each_sample(node, *same, shape, batch_axis);
+  if (!own) values[node.inputs[input]] = value;
+  return value;
+}
+
+bool Conversion::is_value_elsewhere(const std::string& name) const {
+  if (model.constant(name)) return false;
+  int64_t readers = 0;
+  for (const Node& node : model.nodes) readers += std::count(node.inputs.begin(), node.inputs.end(), name);
+  return readers > 1;
+}
+
+Value Conversion::without_samples(const Node& node, const std::string& name) {
+  if (const auto it = values.find(name); it != values.end()) return it->second;
+  const auto folded = model.folded.find(name);
+  const Constant& constant = *model.constant(name);
+  const bool computed = !constant.computed_from.empty() || has_repetition(constant);
+  if (computed && folded != model.folded.end() && converters().count(folded->second.op)) {
+    const bool before = std::exchange(without_samples_, true);
+    converters().at(folded->second.op)(*this, folded->second);
+    without_samples_ = before;
+    return values.at(name);
+  }
+  if (computed) fail(node, "reads what is computed from initializers in a way that is not understood");
+  Shape shape = constant.shape;
+  shape.insert(shape.begin(), builder.batch());
+  Value value = for_each_sample(node, constant, shape, 0);
+  value.axes.erase(value.axes.begin());
+  return value;
+}
+
+std::string Conversion::ones(const Node& node) {
+  if (!ones_.empty()) return ones_;
+  const auto add_one = [&](const std::string& type, const std::string& input, const Json& attributes) {
+    return builder.add_one({builder.unique_name("ones"), type, {input}, attributes, "", node.text()}).tensor;
+  };
+  for (const bool floats : {true, false})
+    for (const ModelInput& input : model.inputs) {
+      const auto it = values.find(input.name);
+      if (it == values.end() || (it->second.type == DataType::f32) != floats) continue;
+      Axis others;
+      for (int atom = 1; atom < it->second.atoms.count(); ++atom) others.push_back(atom);
+      std::string first = arranged(node, it->second, {{0}, others}).tensor;
+      if (builder.shape(first)[1] > 1) first = add_one("slice", first, {{"axis", 1}, {"begin", 0}, {"end", 1}});
+      if (floats) return ones_ = add_one("affine", first, {{"factor", 0}, {"offset", 1}});
+      const int64_t rows = largest_table();
+      const std::string ones = add_one("embedding", first, {{"vocabulary", rows}, {"channels", 1}, {"trained", false}});
+      builder.set_parameter(ones + ".weight",
+                            {Constant::of_floats({rows, 1}, Vector<float>(static_cast<size_t>(rows), 1.0f)), false});
+      return ones_ = add_one("flatten", ones, Json::object());
+    }
+  fail(node, "needs an input of the model");
+}
+
+int64_t Conversion::largest_table() const {
+  int64_t rows = 0;
+  for (const Node& node : model.nodes)
+    if (node.op == "Gather")
+      if (const Constant* table = constant(node, 0); table && table->shape.size() == 2)
+        rows = std::max(rows, table->shape[0]);
+  return rows > 0 ? rows : 1 << 16;
+}
+
+Value Conversion::as_floats(const Node& node, const Value& integers, bool condition) {
+  if (integers.type == DataType::f32) return integers;
+  const int64_t rows = condition ? 2 : largest_table();
+  Vector<float> numbers;
+  for (int64_t row = 0; row < rows; ++row) numbers.push_back(static_cast<float>(row));
+  Axis others;
+  for (int atom = 1; atom < integers.atoms.count(); ++atom) others.push_back(atom);
+  Value result = others.empty() ? arranged(node, integers, {{0}}) : arranged(node, integers, {{0}, others});
+  result.tensor = add_with_parameters(node, "embedding", {result.tensor},
+                                      {{"vocabulary", rows}, {"channels", 1}, {"trained", false}},
+                                      {{"weight", Constant::of_floats({rows, 1}, std::move(numbers)), false}})
+                      .tensor;
+  result.physical = builder.shape(result.tensor);
+  result.type = DataType::f32;
+  return result;
+}
+
+Value Conversion::for_each_sample(const Node& node, const Constant& constant, const Shape& shape, int batch_axis) {
+  // What lies along the samples must be the same for all of them.
+  Constant one = constant;
+  const int missing = shape.count() - constant.shape.count();
+  int64_t inner = 1;
+  for (int axis = batch_axis + 1; axis < shape.count(); ++axis) inner *= shape[axis];
+  const int own = batch_axis - missing;
+  if (own >= 0 && constant.shape[own] > 1) {
+    const int64_t size = constant.shape[own];
+    Vector<float> values;
+    Vector<int64_t> numbers;
+    for (int64_t i = 0; i < constant.elements(); ++i) {
+      const int64_t sample = i / inner % size;
+      if (constant.at(i) != constant.at(i - sample * inner) ||
+          constant.origin.at(i) != constant.origin.at(i - sample * inner))
+        fail(node, "reads a constant that differs among the samples, which is not understood");
+      if (sample > 0) continue;
+      values.push_back((*constant.floats)[i]);
+      numbers.push_back(constant.origin.at(i));
+    }
+    one.floats = std::make_shared<const Vector<float>>(std::move(values));
+    one.origin = Origin::of(std::move(numbers));
+  }
+  Shape rest = shape;
+  rest.erase(rest.begin() + batch_axis);
+  const int64_t elements = volume(rest);
+  if (static_cast<int64_t>(one.floats->size()) != elements)
+    fail(node, "reads a constant of shape " + to_string(constant.shape) + " as " + to_string(shape) +
+                   ", which is not understood");
+  one.shape = {1, elements};
+  const bool trained = !one.is_fixed();
+  if (trained && has_repetition(one)) fail(node, "reads one number of an initializer in several places");
+  Json attributes = {{"equation", "bz,zn->bn"}, {"sizes", {{"n", elements}}}};
+  if (!trained) attributes["trained"] = false;
+  Value result = add_with_parameters(node, "einsum", {ones(node)}, attributes, {{"weight", one, trained}});
+  result.atoms = {shape[batch_axis]};
+  result.axes.clear();
+  for (const int axis : shape.indices()) {
+    result.axes.emplace_back();
+    if (axis == batch_axis) result.axes.back() = {0};
+    else if (shape[axis] > 1) {
+      result.axes.back() = {result.atoms.count()};
+      result.atoms.push_back(shape[axis]);
+    }
+  }
+  return result;
 }
 
 const Constant* Conversion::constant(const Node& node, size_t input) const {
@@ -32,6 +164,15 @@ const Constant& Conversion::required_constant(const Node& node, size_t input, co
 
 void Conversion::set(const Node& node, size_t output, Value value) {
   if (!node.has_output(output)) return;
+  // Axes of size 1 have no atoms.
+  for (int atom = value.atoms.count() - 1; atom > 0; --atom) {
+    if (value.atoms[atom] != 1) continue;
+    value.atoms.erase(value.atoms.begin() + atom);
+    for (Axis& axis : value.axes) {
+      std::erase(axis, atom);
+      for (int& other : axis) other -= other > atom ? 1 : 0;
+    }
+  }
   const auto expected = model.shapes.find(node.outputs[output]);
   if (expected != model.shapes.end() && value.shape() != expected->second)
     fail(node, "would have shape " + to_string(value.shape()) + ", expected " + to_string(expected->second));
@@ -151,6 +292,12 @@ void Conversion::expect_trained(const Node& node, const std::string& type, const
                  (constants.empty() ? "" : " (" + constants + ")"));
 }
 
+// Operators for which an operand that is computed from initializers is a value as any other.
+bool Conversion::reads_values(const std::string& op) {
+  static const std::set<std::string> all = {"Add", "Sub", "Mul", "Identity", "Concat", "Expand"};
+  return all.count(op) > 0;
+}
+
 void Conversion::convert(const Node& node) {
   trained_.clear();
   const auto names = [](const std::set<std::string>& all) {
@@ -159,7 +306,7 @@ void Conversion::convert(const Node& node) {
     return text;
   };
   for (size_t i = 0; i < node.inputs.size(); ++i)
-    if (const Constant* read = repeated(node, i); read && !read->computed_from.empty())
+    if (const Constant* read = repeated(node, i); read && !read->computed_from.empty() && !reads_values(node.op))
       fail(node, "reads what is computed from " + names(read->computed_from) +
                      ", so that another function than the model's would be trained; --frozen makes constants of them");
   converters().at(node.op)(*this, node);
@@ -220,6 +367,8 @@ const std::map<std::string, Converter>& converters() {
       {"Softplus", convert_unary},
       {"Mish", convert_unary},
       {"Log", convert_unary},
+      {"Exp", convert_unary},
+      {"Sin", convert_unary},
       {"Neg", convert_unary},
       {"HardSigmoid", convert_unary},
       {"HardSwish", convert_unary},
@@ -238,6 +387,7 @@ const std::map<std::string, Converter>& converters() {
       {"Gemm", convert_gemm},
       {"MatMul", convert_matmul},
       {"Einsum", convert_einsum},
+      {"FixedProduct", convert_fixed_product},
       {"Softmax", convert_softmax},
       {"LogSoftmax", convert_softmax},
       {"LayerNormalization", convert_normalization},

@@ -19,8 +19,9 @@ class Conversion {
   Builder builder;
   std::map<std::string, Value> values;  // by ONNX's name
 
-  // A node's input: as a value of the graph, or as a constant (null where it is none).
-  Value value(const Node& node, size_t input) const;
+  // A node's input: as a value of the graph, or as a constant (null where it is none). What is asked for as a value and
+  // is a constant becomes one: the same for each sample, which is on this axis.
+  Value value(const Node& node, size_t input, int batch_axis = 0);
   const Constant* constant(const Node& node, size_t input) const;
   // The same, but of a constant that an Expand node repeats for each sample, what it repeats.
   const Constant* repeated(const Node& node, size_t input) const;
@@ -34,6 +35,17 @@ class Conversion {
   Value arranged(const Node& node, const Value& value) { return arranged(node, value, value.axes); }
   // [batch, all other atoms in the tensor's order, those of this axis]; without others [batch, axis].
   Value with_last(const Node& node, const Value& value, int axis);
+
+  // A constant for each sample. `shape`: of the value, with the samples on an axis of it.
+  Value for_each_sample(const Node& node, const Constant& constant, const Shape& shape, int batch_axis);
+  // What is computed from initializers alone, as a value of the same shape without an axis for the samples; perhaps an
+  // initializer itself.
+  Value without_samples(const Node& node, const std::string& name);
+  // Is an initializer that is repeated for each sample read by several nodes? Then it is one value for all of them.
+  bool is_value_elsewhere(const std::string& name) const;
+  bool is_without_samples() const { return without_samples_; }  // is such a value just being computed?
+  // Integers (tokens, masks) as numbers: rows of a table that has the number of each row.
+  Value as_floats(const Node& node, const Value& integers, bool condition);
 
   // An operator without parameters.
   Vector<Value> add(const Node& node, const std::string& type, const Vector<std::string>& inputs,
@@ -63,10 +75,15 @@ class Conversion {
   [[noreturn]] void fail(const Node& node, const std::string& message) const { model.fail(node, message); }
 
  private:
+  static bool reads_values(const std::string& op);
+  std::string ones(const Node& node);  // [batch, 1]
+  int64_t largest_table() const;
   void expect_trained(const Node& node, const std::string& type, const NamedConstant& parameter) const;
 
   std::map<int64_t, std::pair<std::string, std::string>> owners_;  // a parameter's first number -> group, its name
   std::set<std::string> trained_;                                  // initializers of the parameters of this node
+  std::string ones_;
+  bool without_samples_ = false;
 };
 
 using Converter = void (*)(Conversion&, const Node&);
@@ -97,9 +114,13 @@ void convert_linear(Conversion&, const Node&);
 void convert_gemm(Conversion&, const Node&);
 void convert_matmul(Conversion&, const Node&);
 void convert_einsum(Conversion&, const Node&);
+void convert_fixed_product(Conversion&, const Node&);
 void convert_softmax(Conversion&, const Node&);
 void convert_normalization(Conversion&, const Node&);
 void convert_reduce_mean(Conversion&, const Node&);
+
+// The product of a constant matrix [out, in] with an axis.
+Value product_along(Conversion&, const Node&, const Value& x, int axis, const Constant& matrix);
 
 void convert_reshape(Conversion&, const Node&);
 void convert_transpose(Conversion&, const Node&);

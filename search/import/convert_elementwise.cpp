@@ -139,8 +139,12 @@ std::optional<Value> with_relative_bias(Conversion& c, const Node& node, const V
   return result;
 }
 
+Value of_two(Conversion& c, const Node& node, const std::string& type, Value a, Value b);
+
 // x * constant or x + constant, by a parameter where the constant is trained, and a fixed one otherwise.
-Value with_constant(Conversion& c, const Node& node, bool product, const Value& x, const Constant& constant) {
+// `name`: of the constant where it may be trained.
+Value with_constant(Conversion& c, const Node& node, bool product, const Value& x, const Constant& constant,
+                    const std::string& name = "") {
   const bool trained = !constant.is_fixed();
   if (constant.is_scalar() && !trained) {
     if (constant.number() == (product ? 1 : 0)) return x;
@@ -148,12 +152,11 @@ Value with_constant(Conversion& c, const Node& node, bool product, const Value& 
   }
   // One row of a table for all positions is one row.
   const Constant once = without_repetition(constant);
-  if (once.is_scalar()) c.fail(node, "has a trained number for all elements, which is not understood");
+  if (once.is_scalar()) return of_two(c, node, product ? "mul" : "add", x, c.without_samples(node, name));
   if (trained && !product && has_repetition(once))
     if (auto biased = with_relative_bias(c, node, x, once)) return *biased;
   if (trained && has_repetition(once))
-    c.fail(node, "chooses rows of \"" + constant.parameter +
-                     "\" by constant indices, some of them more than once, which is not understood");
+    return of_two(c, node, product ? "mul" : "add", x, c.without_samples(node, name));
   const Spread spreading = spread(c, node, x, once);
   Value result = spreading.value;
   if (!product && trained && result.physical.size() == 3 && spreading.axes == Vector<int>{1, 2}) {
@@ -180,8 +183,22 @@ bool has_size_one_where_other_has_not(const Shape& small, const Shape& large) {
 Value of_two(Conversion& c, const Node& node, const std::string& type, Value a, Value b) {
   while (a.axes.size() < b.axes.size()) a.axes.insert(a.axes.begin(), Axis{});
   while (b.axes.size() < a.axes.size()) b.axes.insert(b.axes.begin(), Axis{});
-  const bool swapped = has_size_one_where_other_has_not(a.shape(), b.shape());
+  bool swapped = has_size_one_where_other_has_not(a.shape(), b.shape());
   if (swapped) std::swap(a, b);
+  // What is the same for all samples lies along the other one's samples.
+  const auto has_samples = [](const Value& value) {
+    const Axis order = value.in_order();
+    return std::find(order.begin(), order.end(), 0) != order.end();
+  };
+  const bool none = !has_samples(a) && !has_samples(b);
+  const bool one = !none && !(has_samples(a) && has_samples(b));
+  if (one && !has_samples(a)) {
+    std::swap(a, b);
+    swapped = !swapped;
+  }
+  for (const int axis : a.axes.indices())
+    if (one && std::find(a.axes[axis].begin(), a.axes[axis].end(), 0) != a.axes[axis].end() && !b.axes[axis].empty())
+      c.fail(node, "combines samples with what differs along them, which is not understood");
   Vector<int> partner(a.atoms.size(), -1);
   bool whole = true;
   for (const int axis : a.axes.indices()) {
@@ -195,13 +212,18 @@ Value of_two(Conversion& c, const Node& node, const std::string& type, Value a, 
   partner.assign(a.atoms.size(), -1);
   for (const int axis : a.axes.indices())
     for (const int i : b.axes[axis].indices()) partner[a.axes[axis][i]] = b.axes[axis][i];
+  if (none || one) partner[0] = 0;
+  whole = std::none_of(partner.begin(), partner.end(), [](int atom) { return atom < 0; });
   if (whole) {
     // The second one is moved as the first one lies.
     Vector<Axis> physical;
     Vector<bool> has(a.atoms.size(), true);
     const Vector<Axis> lying = kept_or(a, has, {});
-    const Value first = lying.empty() ? c.arranged(node, a) : a;
-    for (const Axis& axis : lying.empty() ? a.axes : lying) {
+    Axis rest;
+    for (int atom = 1; atom < a.atoms.count(); ++atom) rest.push_back(atom);
+    const Vector<Axis> flat{{0}, rest};
+    const Value first = lying.empty() ? c.arranged(node, a, flat) : a;
+    for (const Axis& axis : lying.empty() ? flat : lying) {
       physical.emplace_back();
       for (const int atom : axis) physical.back().push_back(partner[atom]);
     }
@@ -269,9 +291,14 @@ void convert_same(Conversion& c, const Node& node) { c.set(node, 0, c.value(node
 void convert_cast(Conversion& c, const Node& node) {
   const Value x = c.value(node, 0);
   const auto type = type_of_cast(c.model.integer(node, "to", 1));
-  if (type != (x.type == DataType::f32 ? ElementType::f32 : ElementType::integer))
+  const auto from = c.model.types.find(node.inputs[0]);
+  const ElementType before = from == c.model.types.end() ? ElementType::f32 : from->second;
+  if (!type || (before == ElementType::f32 && *type != ElementType::f32))
     c.fail(node, "makes numbers of another type of what depends on the samples, which is not understood");
-  c.set(node, 0, x);
+  if (before == ElementType::integer && *type == ElementType::boolean)
+    c.fail(node, "makes conditions of integers, which is not understood");
+  // Conditions are numbers here, 0 and 1, whatever they are cast to.
+  c.set(node, 0, *type == ElementType::f32 ? c.as_floats(node, x, before == ElementType::boolean) : x);
 }
 
 // In training as the node says; where the model was exported for inference, nothing.
@@ -307,6 +334,8 @@ void convert_unary(Conversion& c, const Node& node) {
   if (node.op == "Softplus") type = "softplus";
   if (node.op == "Mish") type = "mish";
   if (node.op == "Log") type = "log";
+  if (node.op == "Exp") type = "exp";
+  if (node.op == "Sin") type = "sin";
   if (node.op == "Elu") {
     type = "elu";
     attributes = {{"alpha", number("alpha", 1)}};
@@ -345,20 +374,20 @@ void convert_prelu(Conversion& c, const Node& node) {
   Value x = c.value(node, 0);
   const Constant& slopes = c.required_constant(node, 1, "the slopes");
   const Value below = c.add_elementwise(node, "relu", c.add_elementwise(node, "affine", x, {{"factor", -1}}));
-  const Value scaled = with_constant(c, node, true, below, slopes);
+  const Value scaled = with_constant(c, node, true, below, slopes, node.inputs[1]);
   const Value above = c.add_elementwise(node, "relu", x);
   c.set(node, 0, of_two(c, node, "sub", above, scaled));
 }
 
-// By a small whole number: products.
+// By a small whole number: products, which numbers below zero have too.
 void convert_pow(Conversion& c, const Node& node) {
   const Constant* exponent = c.constant(node, 1);
   constexpr int most = 8;
-  if (!exponent || !exponent->is_scalar() || exponent->at(0) != std::round(exponent->at(0)) || exponent->at(0) < 1 ||
-      exponent->at(0) > most)
-    c.fail(node, "has an exponent that is no constant whole number from 1 to " + std::to_string(most) +
-                     ", which is not understood");
+  if (!exponent || !exponent->is_scalar() || !exponent->is_fixed())
+    c.fail(node, "has an exponent that is not one constant number, which is not understood");
   const Value x = c.value(node, 0);
+  if (exponent->at(0) != std::round(exponent->at(0)) || exponent->at(0) < 1 || exponent->at(0) > most)
+    return c.set(node, 0, c.add_elementwise(node, "pow", x, {{"exponent", exponent->number()}}));
   Value power = x;
   for (int i = 1; i < static_cast<int>(exponent->at(0)); ++i)
     power.tensor = c.add(node, "mul", {power.tensor, x.tensor})[0].tensor;
@@ -377,7 +406,14 @@ void convert_clip(Conversion& c, const Node& node) {
 
 void convert_binary(Conversion& c, const Node& node) {
   const bool product = node.op == "Mul" || node.op == "Div";
-  const Constant *first = c.repeated(node, 0), *second = c.repeated(node, 1);
+  // Of initializers alone, those that are trained are values.
+  const auto operand = [&](size_t input) {
+    const Constant* constant = c.repeated(node, input);
+    const bool value = constant && (c.is_value_elsewhere(node.inputs[input]) || !constant->computed_from.empty() ||
+                                    (c.is_without_samples() && !constant->is_fixed()));
+    return value ? nullptr : constant;
+  };
+  const Constant *first = operand(0), *second = operand(1);
   if (node.inputs.size() < 2 || (first && second)) c.fail(node, "has no two operands");
   if (!first && !second) {
     if (node.op == "Div") c.fail(node, "divides by what is no constant, which is not understood");
@@ -396,6 +432,8 @@ void convert_binary(Conversion& c, const Node& node) {
     x = c.add_elementwise(node, "affine", x, {{"factor", -1}});
   }
   if (!first && reversed) {  // x - c and x / c
+    if (!constant.is_fixed() && node.op == "Sub")
+      return c.set(node, 0, of_two(c, node, "sub", x, c.without_samples(node, node.inputs[1])));
     if (!constant.is_fixed())
       c.fail(node, "subtracts or divides by the initializer \"" + constant.parameter + "\", which is not understood");
     Vector<float> values;
@@ -403,8 +441,13 @@ void convert_binary(Conversion& c, const Node& node) {
       values.push_back(static_cast<float>(node.op == "Sub" ? -constant.at(i) : 1 / constant.at(i)));
     constant = Constant::of_floats(constant.shape, std::move(values));
   }
-  if (constant.type != ElementType::f32) c.fail(node, "combines numbers of different types");
-  c.set(node, 0, with_constant(c, node, product, x, constant));
+  if (constant.type != ElementType::f32) {
+    if (x.type != DataType::f32) c.fail(node, "computes with integers that depend on the samples");
+    Vector<float> values;
+    for (int64_t i = 0; i < constant.elements(); ++i) values.push_back(static_cast<float>(constant.at(i)));
+    constant = Constant::of_floats(constant.shape, std::move(values));
+  }
+  c.set(node, 0, with_constant(c, node, product, x, constant, node.inputs[first ? 0 : 1]));
 }
 
 // A mask: x where the constant condition holds, a fixed number elsewhere (or the other way round). x times 0 or 1 plus

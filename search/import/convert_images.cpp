@@ -172,7 +172,9 @@ void convert_lrn(Conversion& c, const Node& node) {
 
 void convert_pad(Conversion& c, const Node& node) {
   const Value x = c.value(node, 0);
-  const Vector<int64_t> pads = c.model.integers_or_input(node, "pads", 1, {});
+  const Padding both = pads_of(c.model, node, x.shape());
+  Vector<int64_t> pads = both.before;
+  pads.insert(pads.end(), both.behind.begin(), both.behind.end());
   if (all_are(pads, 0)) return c.set(node, 0, x);
   if (c.model.text(node, "mode", "constant") != "constant" || c.model.number_or_input(node, "value", 2, 0) != 0)
     c.fail(node, "pads by other numbers than zeros");

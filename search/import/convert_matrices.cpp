@@ -122,8 +122,15 @@ void convert_matmul(Conversion& c, const Node& node) {
     batch_a.insert(batch_a.end(), a.axes[axis].begin(), a.axes[axis].end());
     batch_b.insert(batch_b.end(), b.axes[axis].begin(), b.axes[axis].end());
   }
-  if (batch_a.empty() || batch_a[0] != 0 || batch_b[0] != 0)
+  // Samples come first, also where heads come before them on a common axis.
+  const auto samples = std::find(batch_a.begin(), batch_a.end(), 0) - batch_a.begin();
+  if (samples == batch_a.count() || batch_b[samples] != 0)
     c.fail(node, "multiplies across samples, which is not understood");
+  for (Axis* batch : {&batch_a, &batch_b}) {
+    batch->erase(batch->begin() + samples);
+    batch->insert(batch->begin(), 0);
+  }
+  const Axis order_a = batch_a;
   const auto arranged = [&](Value& x, const Axis& batch, const Axis& second, const Axis& third) {
     Vector<Axis> blocks{{0}, Axis(batch.begin() + 1, batch.end()), second, third};
     std::sort(blocks.begin() + 1, blocks.end());
@@ -154,7 +161,13 @@ void convert_matmul(Conversion& c, const Node& node) {
       result.atoms.push_back(from.atoms[atom]);
     }
   };
-  for (int axis = 0; axis + 2 < rank; ++axis) take(a_before, a_before.axes[axis], axis);
+  Vector<int> place(a_before.atoms.size(), 0);
+  for (const int atom : order_a) {
+    place[atom] = result.atoms.count();
+    result.atoms.push_back(a_before.atoms[atom]);
+  }
+  for (int axis = 0; axis + 2 < rank; ++axis)
+    for (const int atom : a_before.axes[axis]) result.axes[axis].push_back(place[atom]);
   take(a_before, a_before.axes[rows], rows);
   take(b_before, b_before.axes[columns], columns);
   c.set(node, 0, result);
@@ -169,6 +182,49 @@ void convert_einsum(Conversion& c, const Node& node) {
     c.fail(node, "combines samples, which is not understood");
   const std::string equation = letters[0] + "," + letters[1] + "->" + letters[2];
   c.set(node, 0, c.add(node, "einsum", {a.tensor, b.tensor}, {{"equation", equation}})[0]);
+}
+
+Value product_along(Conversion& c, const Node& node, const Value& x, int axis, const Constant& matrix) {
+  if (x.axes[axis].empty()) {  // the one element, times each number
+    Axis others;
+    for (int atom = 1; atom < x.atoms.count(); ++atom) others.push_back(atom);
+    Value result = c.arranged(node, x, {{0}, others});
+    Constant factors = matrix;
+    factors.shape = {matrix.shape[0]};
+    result.tensor =
+        c.add_with_parameters(node, "einsum", {result.tensor},
+                              {{"equation", "bl,o->blo"}, {"sizes", {{"o", matrix.shape[0]}}}, {"trained", false}},
+                              {{"weight", factors, false}})
+            .tensor;
+    result.physical = c.builder.shape(result.tensor);
+    result.axes[axis] = {result.atoms.count()};
+    result.atoms.push_back(matrix.shape[0]);
+    return result;
+  }
+  const Value rows = c.with_last(node, x, axis);
+  const std::string letters = rows.physical.size() == 3 ? "bl" : "b";
+  Value product = c.add_with_parameters(
+      node, "einsum", {rows.tensor},
+      {{"equation", letters + "i,oi->" + letters + "o"}, {"sizes", {{"o", matrix.shape[0]}}}, {"trained", false}},
+      {{"weight", matrix, false}});
+  Value result = rows;
+  result.tensor = product.tensor;
+  result.physical = product.physical;
+  const Axis old = rows.axes[axis];
+  result.atoms.erase(result.atoms.begin() + old[0], result.atoms.begin() + old[0] + old.count());
+  result.axes[axis].clear();
+  if (matrix.shape[0] > 1) {
+    result.axes[axis] = {result.atoms.count()};
+    result.atoms.push_back(matrix.shape[0]);
+  }
+  return result;
+}
+
+// A constant matrix [out, in] times an axis.
+void convert_fixed_product(Conversion& c, const Node& node) {
+  const Value x = c.value(node, 0);
+  const int axis = c.model.axis(node, c.model.integer(node, "axis", -1), x.axes.size());
+  c.set(node, 0, product_along(c, node, x, axis, c.required_constant(node, 1, "the matrix")));
 }
 
 void convert_softmax(Conversion& c, const Node& node) {
@@ -194,15 +250,13 @@ void convert_normalization(Conversion& c, const Node& node) {
   if (x.axes[last].empty()) c.fail(node, "normalizes over an axis of size 1");
   const int64_t features = x.size(x.axes[last]);
   const bool layer = node.op == "LayerNormalization";
-  Constant weight = as_vector(c, node, c.required_constant(node, 1, "the scale"), features);
-  Vector<Conversion::NamedConstant> parameters{{"weight", weight}};
-  if (layer) {
-    const Constant* bias = c.constant(node, 2);
-    parameters.push_back(
-        {"bias", bias ? as_vector(c, node, *bias, features)
-                      : Constant::of_floats({features}, Vector<float>(static_cast<size_t>(features), 0))});
-  }
-  const Json attributes = {{"epsilon", c.model.number(node, "epsilon", 1e-5)}};
+  Vector<Conversion::NamedConstant> parameters;
+  Json attributes = {{"epsilon", c.model.number(node, "epsilon", 1e-5)}};
+  if (node.has_input(1))
+    parameters.push_back({"weight", as_vector(c, node, c.required_constant(node, 1, "the scale"), features)});
+  else attributes["affine"] = false;
+  if (layer && node.has_input(1))
+    parameters.push_back({"bias", as_vector(c, node, c.required_constant(node, 2, "the bias"), features)});
   const char* const type = layer ? "layer_norm" : "rms_norm";
   Value rows = are_channels_of_images(x, x.axes[last]) ? x : c.with_last(node, x, last);
   rows.tensor = c.add_with_parameters(node, type, {rows.tensor}, attributes, parameters).tensor;
@@ -222,7 +276,7 @@ void convert_reduce_mean(Conversion& c, const Node& node) {
       if (atom == 0 && over[axis]) c.fail(node, "takes the mean over the samples, which is not understood");
       if (atom != 0) (over[axis] ? positions : channels).push_back(atom);
     }
-  if (positions.empty() || channels.empty())
+  if (positions.empty())
     c.fail(node, "takes a mean of a tensor of shape " + to_string(x.shape()) + ", which is not understood");
   const bool image = x.physical.size() == 4 && x.physical == x.atoms && channels == Axis{1};
   std::sort(channels.begin(), channels.end());

@@ -57,7 +57,22 @@ struct Layer {
   int64_t length, hidden, directions;
   Constant weight, recurrent;
   const Constant* bias;
+  std::string initial_h{}, initial_c{};  // [batch, directions * hidden]; "": zeros
 };
+
+// An initial state [directions, batch, hidden] as [batch, directions * hidden].
+std::string initial_state(Conversion& c, const Node& node, size_t input) {
+  if (!node.has_input(input)) return "";
+  if (const Constant* constant = c.constant(node, input)) {
+    bool zero = constant->is_fixed();
+    for (int64_t i = 0; zero && i < constant->elements(); ++i) zero = constant->at(i) == 0;
+    if (zero) return "";
+  }
+  const Value state = c.value(node, input, 1);
+  Axis others = state.axes[0];
+  others.insert(others.end(), state.axes[2].begin(), state.axes[2].end());
+  return c.arranged(node, state, {{0}, others}).tensor;
+}
 
 struct Unrolled {
   Vector<std::string> states;  // h [batch, hidden], by position
@@ -73,10 +88,22 @@ Unrolled unroll(Conversion& c, const Node& node, const Layer& layer, const Vecto
   Unrolled result;
   result.states.resize(layer.length);
   std::string group;
+  // Of this direction. Where only one of the two is given, the other is zeros.
+  const auto state = [&](const std::string& all) {
+    const std::string& given = all.empty() ? (layer.initial_h.empty() ? layer.initial_c : layer.initial_h) : all;
+    std::string own = given;
+    if (layer.directions > 1)
+      own = c.add(node, "slice", {given},
+                  {{"axis", 1}, {"begin", direction * layer.hidden}, {"end", (direction + 1) * layer.hidden}})[0]
+                .tensor;
+    return all.empty() ? c.add(node, "affine", {own}, {{"factor", 0}})[0].tensor : own;
+  };
   for (int64_t t = 0; t < layer.length; ++t) {
     const int64_t at = backwards ? layer.length - 1 - t : t;
     Vector<std::string> inputs{steps[at]};
     if (t > 0) inputs.insert(inputs.end(), {result.last_h, result.last_c});
+    else if (!layer.initial_h.empty() || !layer.initial_c.empty())
+      inputs.insert(inputs.end(), {state(layer.initial_h), state(layer.initial_c)});
     if (t == 0) {
       const Value first = c.add_with_parameters(node, "lstm", inputs, {{"hidden", layer.hidden}}, parameters);
       group = c.builder.operators().back().group;
@@ -111,12 +138,12 @@ Layer layer_of(Conversion& c, const Node& node) {
       (bias && (bias->shape != Shape{directions, 8 * hidden} || !bias->floats)))
     c.fail(node, "has weights of shapes " + to_string(weight.shape) + " and " + to_string(recurrent.shape) +
                      " for an input of shape " + to_string(shape));
-  for (const size_t state : {5u, 6u})
-    if (node.has_input(state)) {
-      const Constant& zero = c.required_constant(node, state, "an initial state");
-      for (int64_t i = 0; i < zero.elements(); ++i)
-        if (zero.at(i) != 0) c.fail(node, "has an initial state other than zeros, which is not understood");
-    }
+  const std::string activations = c.model.text(node, "activations", "");
+  if (!activations.empty() && activations != "Sigmoid,Tanh,Tanh" &&
+      activations != "Sigmoid,Tanh,Tanh,Sigmoid,Tanh,Tanh")
+    c.fail(node, "has the activations " + activations + ", expected Sigmoid, Tanh, Tanh");
+  if (node.attributes.count("clip") || c.model.integer(node, "input_forget", 0) != 0)
+    c.fail(node, "has an attribute clip or input_forget, which is not understood");
   if (node.has_input(7)) c.fail(node, "has peepholes, which are not understood");
   if (node.has_input(4)) {
     const Constant& lengths = c.required_constant(node, 4, "the sequences' lengths");
@@ -124,8 +151,15 @@ Layer layer_of(Conversion& c, const Node& node) {
       if (lengths.as_integers()[i] != shape[0]) c.fail(node, "has sequences of different lengths");
   }
   if (x.axes[1] != Axis{0}) c.fail(node, "has no samples on its second axis");
-  return {
-      c.arranged(node, x, {x.axes[1], x.axes[0], x.axes[2]}), shape[0], hidden, directions, weight, recurrent, bias};
+  return {c.arranged(node, x, {x.axes[1], x.axes[0], x.axes[2]}),
+          shape[0],
+          hidden,
+          directions,
+          weight,
+          recurrent,
+          bias,
+          initial_state(c, node, 5),
+          initial_state(c, node, 6)};
 }
 
 }  // namespace

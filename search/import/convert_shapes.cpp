@@ -110,26 +110,73 @@ void convert_transpose(Conversion& c, const Node& node) {
   c.set(node, 0, x);
 }
 
-void convert_concat(Conversion& c, const Node& node) {
-  const int axis = c.model.axis(node, c.model.integer(node, "axis", 1), output_shape(c, node).size());
-  // A trained row in front of a sequence (a class token, repeated for each sample by Expand) is a prefix.
-  if (const Constant* repeated = c.repeated(node, 0); repeated && node.inputs.size() == 2 && !c.repeated(node, 1)) {
-    const Constant& token = *repeated;
-    Value x = c.value(node, 1);
-    const bool sequence = x.axes.size() == 3 && axis == 1 && x.batch_axis() == 0 && token.shape.size() == 3;
-    if (!token.frozen.empty() && token.is_fixed())
-      c.fail(node, "joins a constant (" + c.text_of_constants(token) +
-                       ") to the samples; rows before a sequence (prefix) are always trained");
-    if (!sequence || token.shape[0] != 1 || token.is_fixed())
-      c.fail(node, "joins a constant of shape " + to_string(token.shape) + " to the samples, which is not understood");
-    Constant rows = token;
-    rows.shape.erase(rows.shape.begin());
-    x = c.arranged(node, x);
-    return c.set(node, 0,
-                 c.add_with_parameters(node, "prefix", {x.tensor}, {{"rows", rows.shape[0]}}, {{"weight", rows}}));
+namespace {
+
+// Heads that are put one after the other on the axis of the samples: an axis of their own inside each sample.
+Value joined_samples(Conversion& c, const Node& node, const Vector<Value>& parts, int axis) {
+  Vector<std::string> tensors;
+  Value result;
+  for (const Value& part : parts) {
+    Axis others;
+    Value rest = part;
+    for (const int a : rest.axes.indices())
+      if (a != axis) others.insert(others.end(), rest.axes[a].begin(), rest.axes[a].end());
+    if (part.axes[axis] != Axis{0} || part.shape() != parts[0].shape())
+      c.fail(node, "joins along the samples, which is not understood");
+    rest = c.arranged(node, rest, {{0}, others});
+    tensors.push_back(rest.tensor);
+    result = rest;
   }
-  Vector<Value> parts;
-  for (const int i : node.inputs.indices()) parts.push_back(c.value(node, static_cast<size_t>(i)));
+  result.tensor = c.add(node, "concat", tensors, {{"axis", 1}})[0].tensor;
+  result.physical = c.builder.shape(result.tensor);
+  result.atoms.insert(result.atoms.begin() + 1, parts.count());
+  for (Axis& each : result.axes)
+    for (int& atom : each) atom += atom > 0 ? 1 : 0;
+  result.axes[axis] = {1, 0};
+  return result;
+}
+
+// As [batch, axes before it, the axis, axes after it].
+Value joined_in_four_axes(Conversion& c, const Node& node, const Vector<Value>& parts, int axis) {
+  Vector<std::string> tensors;
+  Value first;
+  int64_t total = 0;
+  for (const int i : parts.indices()) {
+    Vector<Axis> physical{{0}, {}, parts[i].axes[axis], {}};
+    for (const int a : parts[i].axes.indices())
+      for (const int atom : parts[i].axes[a])
+        if (a != axis && atom != 0) physical[a < axis ? 1 : 3].push_back(atom);
+    const Value own = c.arranged(node, parts[i], physical);
+    tensors.push_back(own.tensor);
+    total += own.physical[2];
+    if (i == 0) first = own;
+  }
+  Value result = c.add(node, "concat", tensors, {{"axis", 2}})[0];
+  result.atoms = {first.atoms[0]};
+  result.axes.assign(first.axes.size(), Axis{});
+  for (const int a : first.axes.indices()) {
+    if (a == axis) {
+      if (total > 1) result.axes[a] = {result.atoms.count()};
+      if (total > 1) result.atoms.push_back(total);
+      continue;
+    }
+    for (const int atom : first.axes[a]) {
+      result.axes[a].push_back(atom == 0 ? 0 : result.atoms.count());
+      if (atom != 0) result.atoms.push_back(first.atoms[atom]);
+    }
+  }
+  return result;
+}
+
+Value joined_values(Conversion& c, const Node& node, Vector<Value> parts, int axis) {
+  if (std::any_of(parts.begin(), parts.end(), [&](const Value& part) {
+        return std::find(part.axes[axis].begin(), part.axes[axis].end(), 0) != part.axes[axis].end();
+      }))
+    return joined_samples(c, node, parts, axis);
+  bool samples_first = parts[0].axes.size() <= 4;
+  for (const Value& part : parts)
+    samples_first = samples_first && part.batch_axis() >= 0 && (part.batch_axis() == 0 || !part.axes[axis].empty());
+  if (!samples_first) return joined_in_four_axes(c, node, parts, axis);
   // All are moved as the first one lies; those of size 1 along the axis have none there, so that the others say where.
   Value first = parts[0];
   for (const Value& part : parts)
@@ -138,7 +185,7 @@ void convert_concat(Conversion& c, const Node& node) {
     for (Value& part : parts) part = c.arranged(node, part);
     Vector<std::string> tensors;
     for (const Value& part : parts) tensors.push_back(part.tensor);
-    return c.set(node, 0, c.add(node, "concat", tensors, {{"axis", axis}})[0]);
+    return c.add(node, "concat", tensors, {{"axis", axis}})[0];
   }
   const bool stays = first.physical == first.atoms && first.axes[axis].size() == 1;
   Vector<int> order;  // ONNX axes in the tensor's order
@@ -160,11 +207,41 @@ void convert_concat(Conversion& c, const Node& node) {
     tensors.push_back(c.arranged(node, part, physical).tensor);
   }
   const int64_t at = std::find(order.begin(), order.end(), axis) - order.begin();
-  if (at == 0) c.fail(node, "joins along the samples, which is not understood");
   Value result = c.add(node, "concat", tensors, {{"axis", at}})[0];
   Vector<int> back(order.size(), 0);
   for (const int i : order.indices()) back[order[i]] = i;
   result.transpose(back);
+  return result;
+}
+
+}  // namespace
+
+void convert_concat(Conversion& c, const Node& node) {
+  const int axis = c.model.axis(node, c.model.integer(node, "axis", 1), output_shape(c, node).size());
+  // A trained row in front of a sequence (a class token, repeated for each sample by Expand) is a prefix.
+  if (const Constant* repeated = c.repeated(node, 0); repeated && node.inputs.size() == 2 && !c.repeated(node, 1)) {
+    const Constant& token = *repeated;
+    Value x = c.value(node, 1);
+    const bool sequence = x.axes.size() == 3 && axis == 1 && x.batch_axis() == 0 && token.shape.size() == 3;
+    if (sequence && token.shape[0] == 1 && !token.is_fixed() && token.computed_from.empty()) {
+      Constant rows = token;
+      rows.shape.erase(rows.shape.begin());
+      x = c.arranged(node, x);
+      return c.set(node, 0,
+                   c.add_with_parameters(node, "prefix", {x.tensor}, {{"rows", rows.shape[0]}}, {{"weight", rows}}));
+    }
+  }
+  // A constant among them is the same for all samples, which are where the others have them.
+  int batch_axis = 0;
+  for (const std::string& input : node.inputs)
+    if (const auto it = c.values.find(input); it != c.values.end()) batch_axis = std::max(0, it->second.batch_axis());
+  Vector<Value> parts;
+  for (const int i : node.inputs.indices()) parts.push_back(c.value(node, static_cast<size_t>(i), batch_axis));
+  if (c.is_without_samples())  // an axis for them, meanwhile
+    for (Value& part : parts) part.axes.insert(part.axes.begin(), Axis{0});
+  const Value joined = joined_values(c, node, parts, axis + (c.is_without_samples() ? 1 : 0));
+  Value result = joined;
+  if (c.is_without_samples()) result.axes.erase(result.axes.begin());
   c.set(node, 0, result);
 }
 
@@ -185,14 +262,61 @@ void convert_split(Conversion& c, const Node& node) {
   const int axis = c.model.axis(node, c.model.integer(node, "axis", 0), x.axes.size());
   const Vector<int64_t> sizes = split_sizes(c.model, node, x.shape()[axis]);
   if (sizes.size() == 1) return c.set(node, 0, x);
+  const Axis& own_atoms = x.axes[axis];
+  if (own_atoms.size() > 1 && own_atoms.back() == 0 && own_atoms[0] != 0 &&
+      std::all_of(sizes.begin(), sizes.end(), [&](int64_t size) { return size == x.batch(); })) {
+    // Heads before the samples on one axis: each is all samples.
+    Value apart = x;
+    apart.axes[axis].pop_back();
+    apart.axes.push_back({0});
+    for (const int i : sizes.indices()) {
+      Value part = range_of(c, node, apart, axis, i, i + 1);
+      part.axes.pop_back();
+      part.axes[axis] = {0};
+      c.set(node, static_cast<size_t>(i), part);
+    }
+    return;
+  }
+  if (x.type != DataType::f32) {
+    int64_t begin = 0;
+    for (const int i : sizes.indices()) {
+      c.set(node, static_cast<size_t>(i), range_of(c, node, x, axis, begin, begin + sizes[i]));
+      begin += sizes[i];
+    }
+    return;
+  }
   const Value own = with_own_axis(c, node, x, axis);
   const Vector<Value> parts = c.add(node, "split", {own.tensor}, {{"axis", tensor_axis(own, axis)}, {"sizes", sizes}});
   for (const int i : parts.indices()) c.set(node, static_cast<size_t>(i), with_size(own, axis, sizes[i], parts[i]));
 }
 
+namespace {
+
+// Rows of a trained table by constant indices, some of them several times: a product with zeros and ones.
+void gather_of_initializers(Conversion& c, const Node& node) {
+  Value x = c.value(node, 0);
+  const Constant& indices = c.required_constant(node, 1, "the indices");
+  const int axis = c.model.axis(node, c.model.integer(node, "axis", 0), x.axes.size());
+  const int64_t size = x.shape()[axis];
+  Vector<float> matrix(indices.elements() * size, 0.0f);
+  for (int64_t i = 0; i < indices.elements(); ++i) {
+    const int64_t index = indices.as_integers()[i];
+    matrix[i * size + (index < 0 ? index + size : index)] = 1;
+  }
+  Shape shape = x.shape();
+  x = product_along(c, node, x, axis, Constant::of_floats({indices.elements(), size}, std::move(matrix)));
+  shape.erase(shape.begin() + axis);
+  shape.insert(shape.begin() + axis, indices.shape.begin(), indices.shape.end());
+  if (!x.reshape(shape)) c.fail(node, "chooses rows in a way that is not understood");
+  c.set(node, 0, x);
+}
+
+}  // namespace
+
 // Of a table by tokens: an embedding. Of a value by one constant index: a slice without its axis; by consecutive ones:
 // a slice.
 void convert_gather(Conversion& c, const Node& node) {
+  if (c.is_without_samples()) return gather_of_initializers(c, node);
   if (const Constant* table = c.constant(node, 0)) {
     const Value tokens = c.value(node, 1);
     if (tokens.type != DataType::i32) c.fail(node, "has indices that are no graph input of integers");
@@ -234,7 +358,7 @@ void convert_gather(Conversion& c, const Node& node) {
 // joined. Constants are expanded while folding, and an initializer that is repeated for all samples is seen where it is
 // joined to them.
 void convert_expand(Conversion& c, const Node& node) {
-  if (c.constant(node, 0)) return;
+  if (c.constant(node, 0) && !c.is_without_samples()) return;
   Value x = c.value(node, 0);
   const Shape before = x.shape(), &asked = output_shape(c, node);
   while (x.axes.size() < asked.size()) x.axes.insert(x.axes.begin(), Axis{});
@@ -250,7 +374,6 @@ void convert_expand(Conversion& c, const Node& node) {
   const int64_t times = asked[repeated];
   Axis others;
   for (int atom = 1; atom < x.atoms.count(); ++atom) others.push_back(atom);
-  if (others.empty()) c.fail(node, "repeats one number of each sample, which is not understood");
   // [batch, others] becomes [batch, times * others]
   Value result = c.arranged(node, x, {{0}, others});
   const Vector<std::string> copies(static_cast<size_t>(times), result.tensor);

@@ -227,6 +227,15 @@ std::optional<Constant> fold_unary(const Node& node, const Constant& input) {
       {"Floor", [](double x) { return std::floor(x); }},
       {"Ceil", [](double x) { return std::ceil(x); }},
       {"Not", [](double x) { return x == 0 ? 1.0 : 0.0; }},
+      {"Relu", [](double x) { return std::max(0.0, x); }},
+      {"Sigmoid", [](double x) { return 1 / (1 + std::exp(-x)); }},
+      {"Tanh", [](double x) { return std::tanh(x); }},
+      {"Softplus", [](double x) { return std::max(0.0, x) + std::log1p(std::exp(-std::abs(x))); }},
+      {"Erf", [](double x) { return std::erf(x); }},
+      {"Sign", [](double x) { return x > 0   ? 1.0
+                                     : x < 0 ? -1.0
+                                             : 0.0; }},
+      {"Round", [](double x) { return std::nearbyint(x); }},
   };
   const auto it = functions.find(node.op);
   if (it == functions.end()) return std::nullopt;
@@ -365,19 +374,86 @@ Constant triangle(const Model& model, const Node& node, const Constant& input, i
   return std::move(triangle).constant(input.shape);
 }
 
-Constant reduced(const Model& model, const Node& node, const Constant& input) {
-  if (input.shape.count() > 1 || input.elements() == 0)
-    model.fail(node, "reduces a constant of shape " + to_string(input.shape));
-  double value = input.at(0);
-  for (int64_t e = 1; e < input.elements(); ++e) {
-    if (node.op == "ReduceProd") value *= input.at(e);
+Constant reduced(const Model& model, const Node& node, const Constant& input, const Shape& shape) {
+  if (input.elements() == 0) model.fail(node, "reduces a constant of shape " + to_string(input.shape));
+  Vector<bool> over(input.shape.size(), false);
+  const Vector<int64_t> axes = model.integers_or_input(node, "axes", 1, {});
+  for (const int64_t axis : axes) over[model.axis(node, axis, over.size())] = true;
+  if (axes.empty()) over.assign(over.size(), model.integer(node, "noop_with_empty_axes", 0) == 0);
+  Shape kept;
+  for (const int axis : input.shape.indices()) kept.push_back(over[axis] ? 1 : input.shape[axis]);
+  Vector<double> values(volume(kept), 0.0);
+  Vector<bool> begun(values.size(), false);
+  for (int64_t e = 0; e < input.elements(); ++e) {
+    int64_t rest = e, place = 0, stride = 1;
+    for (int axis = kept.count() - 1; axis >= 0; --axis) {
+      if (!over[axis]) {
+        place += rest % input.shape[axis] * stride;
+        stride *= kept[axis];
+      }
+      rest /= input.shape[axis];
+    }
+    double& value = values[place];
+    if (!begun[place]) value = input.at(e);
+    else if (node.op == "ReduceProd") value *= input.at(e);
     else if (node.op == "ReduceMax") value = std::max(value, input.at(e));
     else if (node.op == "ReduceMin") value = std::min(value, input.at(e));
     else value += input.at(e);
+    begun[place] = true;
   }
-  const Shape shape(model.integer(node, "keepdims", 1) != 0 ? input.shape.size() : 0, 1);
-  if (!input.integers) return Constant::of_floats(shape, {static_cast<float>(value)});
-  return Constant::of_integers(shape, {std::abs(value) < 0x1p62 ? static_cast<int64_t>(value) : 0});
+  if (node.op == "ReduceMean")
+    for (double& value : values) value *= static_cast<double>(values.size()) / static_cast<double>(input.elements());
+  if (!input.integers) return Constant::of_floats(shape, Vector<float>(values.begin(), values.end()));
+  Vector<int64_t> integers;
+  for (const double value : values) integers.push_back(std::abs(value) < 0x1p62 ? static_cast<int64_t>(value) : 0);
+  return Constant::of_integers(shape, std::move(integers));
+}
+
+Constant clipped(const Model& model, const Node& node, const Constant& input) {
+  constexpr double all = 3.4e38;
+  const double least = model.number_or_input(node, "min", 1, -all), most = model.number_or_input(node, "max", 2, all);
+  if (input.integers) {
+    Vector<int64_t> values;
+    for (const int64_t value : *input.integers) {
+      const double limited = std::min(std::max(static_cast<double>(value), least), most);
+      values.push_back(limited == static_cast<double>(value) ? value : static_cast<int64_t>(limited));
+    }
+    return Constant::of_integers(input.shape, std::move(values), input.type);
+  }
+  Vector<float> values;
+  for (const float value : *input.floats)
+    values.push_back(static_cast<float>(std::min(std::max(static_cast<double>(value), least), most)));
+  return Constant::of_floats(input.shape, std::move(values));
+}
+
+// Rows of `updates` written over elements or blocks of the first input.
+Constant scattered(const Model& model, const Node& node, const Constants& in) {
+  const Constant &data = *in[0], &indices = *in[1], &updates = *in[2];
+  const int depth = indices.shape.empty() ? 0 : static_cast<int>(indices.shape.back());
+  if (depth < 1 || depth > data.shape.count() || !data.is_fixed() || !updates.is_fixed() ||
+      model.text(node, "reduction", "none") != "none" || updates.type != data.type)
+    model.fail(node, "writes over a constant in a way that is not understood");
+  const Vector<int64_t> strides = strides_of(data.shape), places = indices.as_integers();
+  const int64_t block = strides[depth - 1], rows = indices.elements() / depth;
+  if (updates.elements() != rows * block)
+    model.fail(node, "writes shape " + to_string(updates.shape) + " over " + to_string(data.shape));
+  Vector<float> floats = data.floats ? *data.floats : Vector<float>{};
+  Vector<int64_t> integers = data.integers ? *data.integers : Vector<int64_t>{};
+  for (int64_t row = 0; row < rows; ++row) {
+    int64_t place = 0;
+    for (int axis = 0; axis < depth; ++axis) {
+      const int64_t index = places[row * depth + axis], size = data.shape[axis], at = index < 0 ? index + size : index;
+      if (at < 0 || at >= size)
+        model.fail(node, "writes to element " + std::to_string(index) + " of " + std::to_string(size));
+      place += at * strides[axis];
+    }
+    for (int64_t e = 0; e < block; ++e) {
+      if (data.floats) floats[place + e] = (*updates.floats)[row * block + e];
+      else integers[place + e] = (*updates.integers)[row * block + e];
+    }
+  }
+  return data.floats ? Constant::of_floats(data.shape, std::move(floats))
+                     : Constant::of_integers(data.shape, std::move(integers), data.type);
 }
 
 // Rows times columns of two tensors of rank up to 3: tables of positions.
@@ -451,10 +527,24 @@ std::optional<Constant> constant_node(const Node& node) {
   return std::nullopt;
 }
 
-// Does the first axis alone differ, which has size 1?
-bool repeats_samples(const Shape& from, const Shape& to) {
-  return from != to && from.size() == to.size() && from.size() > 1 && from[0] == 1 &&
+// Does the first axis alone differ, which has size 1 and becomes the batch?
+bool repeats_samples(const Model& model, const Shape& from, const Shape& to) {
+  const auto input = model.inputs.empty() ? model.shapes.end() : model.shapes.find(model.inputs[0].name);
+  const int64_t batch = input == model.shapes.end() ? 0 : input->second[model.inputs[0].sample_axis];
+  return from != to && from.size() == to.size() && from.size() > 1 && from[0] == 1 && to[0] == batch &&
          std::equal(from.begin() + 1, from.end(), to.begin() + 1);
+}
+
+Constant tiled(const Constant& source, const Shape& shape) {
+  const Vector<int64_t> strides = strides_of(source.shape);
+  Gathered gathered({&source});
+  for (int64_t e = 0; e < volume(shape); ++e) {
+    int64_t rest = e, from = 0;
+    for (int axis = shape.count() - 1; axis >= 0; rest /= shape[axis--])
+      from += rest % shape[axis] % source.shape[axis] * strides[axis];
+    gathered.add(source, from);
+  }
+  return std::move(gathered).constant(shape);
 }
 
 Vector<Constant> split_constant(const Model& model, const Node& node, const Constant& input) {
@@ -530,16 +620,17 @@ bool has_repetition(const Constant& constant) {
 
 bool can_be_folded(const std::string& op) {
   static const std::set<std::string> all = {
-      "Constant",   "Shape",      "Size",        "Identity",   "Cast",      "Neg",
-      "Abs",        "Sqrt",       "Exp",         "Log",        "Sin",       "Cos",
-      "Floor",      "Ceil",       "Not",         "Reciprocal", "Add",       "Sub",
-      "Mul",        "Div",        "Mod",         "Pow",        "Max",       "Min",
-      "Equal",      "Less",       "LessOrEqual", "Greater",    "And",       "Or",
-      "Gather",     "Concat",     "Slice",       "Split",      "Range",     "ConstantOfShape",
-      "Where",      "Trilu",      "Reshape",     "Squeeze",    "Expand",    "Unsqueeze",
-      "Flatten",    "Transpose",  "Tile",        "MatMul",     "Einsum",    "Square",
-      "Dropout",    "ReduceProd", "ReduceSum",   "ReduceMax",  "ReduceMin", "GreaterOrEqual",
-      "InverseSqrt"};
+      "Constant",    "Shape",      "Size",        "Identity",   "Cast",      "Neg",
+      "Abs",         "Sqrt",       "Exp",         "Log",        "Sin",       "Cos",
+      "Floor",       "Ceil",       "Not",         "Reciprocal", "Add",       "Sub",
+      "Mul",         "Div",        "Mod",         "Pow",        "Max",       "Min",
+      "Equal",       "Less",       "LessOrEqual", "Greater",    "And",       "Or",
+      "Gather",      "Concat",     "Slice",       "Split",      "Range",     "ConstantOfShape",
+      "Where",       "Trilu",      "Reshape",     "Squeeze",    "Expand",    "Unsqueeze",
+      "Flatten",     "Transpose",  "Tile",        "MatMul",     "Einsum",    "Square",
+      "Dropout",     "ReduceProd", "ReduceSum",   "ReduceMax",  "ReduceMin", "GreaterOrEqual",
+      "InverseSqrt", "Relu",       "Sigmoid",     "Tanh",       "Softplus",  "Erf",
+      "Sign",        "Round",      "Clip",        "ReduceMean", "ScatterND"};
   return all.count(op) > 0;
 }
 
@@ -593,9 +684,12 @@ std::optional<Vector<Constant>> compute(const Model& model, const Node& node) {
   if (op == "Where" && has(3)) return one(where(model, node, in));
   if (op == "Trilu")
     return one(triangle(model, node, *in[0], static_cast<int64_t>(model.number_or_input(node, "k", 1, 0))));
-  if (op.rfind("Reduce", 0) == 0 && in[0]->shape.count() <= 1 &&
-      (op == "ReduceProd" || op == "ReduceSum" || op == "ReduceMax" || op == "ReduceMin"))
-    return one(reduced(model, node, *in[0]));
+  if (op == "ReduceProd" || op == "ReduceSum" || op == "ReduceMax" || op == "ReduceMin" || op == "ReduceMean") {
+    const auto shapes = infer_shapes(model, node);
+    if (shapes) return one(reduced(model, node, *in[0], (*shapes)[0]));
+  }
+  if (op == "Clip") return one(clipped(model, node, *in[0]));
+  if (op == "ScatterND" && has(3)) return one(scattered(model, node, in));
   static const std::set<std::string> by_shape = {"Reshape", "Unsqueeze", "Squeeze",   "Flatten", "Expand",
                                                  "Tile",    "MatMul",    "Transpose", "Einsum"};
   if (!by_shape.count(op)) return std::nullopt;
@@ -613,10 +707,9 @@ std::optional<Vector<Constant>> compute(const Model& model, const Node& node) {
   }
   if (op == "Expand" || op == "Tile") {
     // An initializer that is repeated for each sample stays one (a class token).
-    if (op == "Expand" && !in[0]->is_fixed() && repeats_samples(in[0]->shape, shape)) return std::nullopt;
+    if (!in[0]->is_fixed() && repeats_samples(model, in[0]->shape, shape)) return std::nullopt;
     expect_size(model, node, shape);
-    if (op == "Tile" && in[0]->elements() != 1 && shape != in[0]->shape) return std::nullopt;
-    return one(expanded(*in[0], shape));
+    return one(op == "Tile" ? tiled(*in[0], shape) : expanded(*in[0], shape));
   }
   return one(with_shape(*in[0], shape));
 }

@@ -7,6 +7,7 @@
 #include "common/safetensors.h"
 #include "search/import/convert.h"
 #include "search/import/graph_passes.h"
+#include "search/import/lowering.h"
 #include "search/import/passes.h"
 #include "search/import/pytorch_table.h"
 
@@ -26,7 +27,8 @@ void expect_known(const Model& model) {
   };
   std::map<std::string, std::pair<int, std::string>> unknown;
   for (const Node& node : model.nodes) {
-    if (converters().count(node.op) || (can_be_folded(node.op) && has_unknown_input(node))) continue;
+    const bool computed = can_be_folded(node.op) || lowerings().count(node.op) > 0;
+    if (converters().count(node.op) || (computed && has_unknown_input(node))) continue;
     auto& [count, first] = unknown.emplace(node.op, std::pair(0, node.text())).first->second;
     ++count;
   }
@@ -52,11 +54,21 @@ void add_inputs(const Model& model, Conversion& conversion) {
       ours.push_back(shape[order[i]]);
       back[order[i]] = i;
     }
-    if (ours.size() > 4) model.fail("the input \"" + input.name + "\" has " + std::to_string(ours.size()) + " axes");
+    if (ours.size() > static_cast<size_t>(Block::max_rank))
+      model.fail("the input \"" + input.name + "\" has " + std::to_string(ours.size()) + " axes");
     const DataType type = input.type == ElementType::f32 ? DataType::f32 : DataType::i32;
     const std::string name = conversion.builder.unique_name(input.name);
     conversion.builder.add_input(name, ours, type);
     Value value = Value::plain(name, ours, type);
+    // Operators read up to four axes.
+    const Node place{"input " + input.name, "input", {}, {input.name}};
+    if (ours.size() > 4) {
+      Vector<Axis> physical{value.axes[0], value.axes[1], value.axes[2], {}};
+      for (size_t axis = 3; axis < ours.size(); ++axis)
+        physical[3].insert(physical[3].end(), value.axes[axis].begin(), value.axes[axis].end());
+      value = conversion.arranged(place, value, physical);
+    }
+    if (input.type == ElementType::boolean) value = conversion.as_floats(place, value, true);
     value.transpose(back);
     conversion.values[input.name] = value;
   }
@@ -73,12 +85,12 @@ void skip_log_softmax(Model& model) {
       const int rank = shape == model.shapes.end() ? 0 : shape->second.count();
       const int axis =
           rank ? model.axis(node, model.integer(node, "axis", model.opset < 13 ? 1 : -1), shape->second.size()) : -1;
-      if (axis == (rank == 4 ? 1 : rank - 1)) output = node.inputs[0];
+      if (axis == (rank >= 4 ? 1 : rank - 1)) output = node.inputs[0];
     }
   remove_dead_nodes(model);
 }
 
-// A loss for each output. Classes are the last axis; of images [batch, classes, height, width], the second.
+// A loss for each output. Classes are the last axis; of images [batch, classes, height, width] and volumes, the second.
 void add_losses(const Model& model, Conversion& conversion, const Vector<double>& weights) {
   if (weights.size() > model.outputs.size())
     model.fail("has " + std::to_string(model.outputs.size()) + " outputs, but " + std::to_string(weights.size()) +
@@ -92,10 +104,20 @@ void add_losses(const Model& model, Conversion& conversion, const Vector<double>
     if (weight == 0) continue;
     const Value& scores = it->second;
     const Node place{"output " + output, "loss", {}, {output}};
-    if (scores.type != DataType::f32 || scores.axes.size() < 2 || scores.axes.size() > 4)
+    if (scores.type != DataType::f32 || scores.axes.size() < 2)
       model.fail("the output \"" + output + "\" has shape " + to_string(scores.shape()) +
                  ", expected scores of classes");
-    const Value rows = conversion.with_last(place, scores, scores.axes.size() == 4 ? 1 : scores.axes.count() - 1);
+    // Positions as the model's output has them, however it lies: labels are in that order.
+    const int classes = scores.axes.size() >= 4 ? 1 : scores.axes.count() - 1;
+    Vector<Axis> physical{{0}, {}, scores.axes[classes]};
+    for (const int axis : scores.axes.indices())
+      for (const int atom : scores.axes[axis])
+        if (axis != classes && atom != 0) physical[1].push_back(atom);
+    if (std::find(physical[2].begin(), physical[2].end(), 0) != physical[2].end())
+      model.fail("the output \"" + output + "\" has its samples on axis " + std::to_string(classes) +
+                 ", expected classes there");
+    if (physical[1].empty()) physical.erase(physical.begin() + 1);
+    const Value rows = conversion.arranged(place, scores, physical);
     const Shape shape(rows.physical.begin(), rows.physical.end() - 1);
     std::string& label = labels[shape];
     if (label.empty()) {
@@ -142,6 +164,7 @@ ImportedModel import_model(Model read, const ImportOptions& options) {
   ImportedModel result;
   result.nodes = static_cast<int64_t>(read.nodes.size());
   Model model = decided(std::move(read), options);
+  lower(model);
   expect_known(model);
   Conversion conversion(model, options.batch);
   add_inputs(model, conversion);

@@ -114,7 +114,12 @@ void expect_parameters(const Model& model, const Choices& choices, const std::se
                      [&](const Initializer& each) { return each.name == name; }) &&
         !fits_one_of(name, choices.frozen))
       missing.push_back(name);
-  if (missing.empty()) return;
+  // Where all that the file has bears a name of the model's, the others are not used; a name that the exporter has made
+  // up may be one of them, changed.
+  const bool renamed = std::any_of(model.initializers.begin(), model.initializers.end(), [&](const Initializer& each) {
+    return !is_module_name(each.name) && each.shape.size() > 0;
+  });
+  if (missing.empty() || !renamed) return;
   model.fail(
       "lacks " + std::to_string(missing.size()) + " parameters that " + choices.like + " has: " + list_of(missing) +
       "; an export with training=TrainingMode.TRAINING and do_constant_folding=False has them, but for those that "
@@ -138,6 +143,11 @@ bool is_weight(const std::string& op, size_t input) {
                                                                   {"Linear", {1, 2}},
                                                                   {"Gather", {0}},
                                                                   {"LSTM", {1, 2, 3}},
+                                                                  {"GRU", {1, 2, 3}},
+                                                                  {"RNN", {1, 2, 3}},
+                                                                  {"ConvTranspose", {1, 2}},
+                                                                  {"InstanceNormalization", {1, 2}},
+                                                                  {"GroupNormalization", {1, 2}},
                                                                   {"BatchNormalization", {1, 2}},
                                                                   {"LayerNormalization", {1, 2}},
                                                                   {"PRelu", {1}},

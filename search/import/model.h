@@ -109,6 +109,8 @@ struct Model {
   Vector<std::string> outputs;
   Vector<Node> nodes;
   std::map<std::string, Constant> constants;
+  // What has been folded of initializers that may be trained: the nodes that wrote these constants.
+  std::map<std::string, Node> folded;
   Vector<Initializer> initializers;  // those of floats, by their first number
   // Of values that are not constant, once infer_shapes has found them.
   std::map<std::string, Shape> shapes;

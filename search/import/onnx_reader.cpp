@@ -125,6 +125,13 @@ class Reader {
     model_.nodes.push_back(std::move(node));
   }
 
+  // "Sigmoid,Tanh": the activations of recurrent layers.
+  static std::string joined(const google::protobuf::RepeatedPtrField<std::string>& texts) {
+    std::string all;
+    for (const std::string& text : texts) all += (all.empty() ? "" : ",") + text;
+    return all;
+  }
+
   void read_attribute(Node& node, ::onnx::AttributeProto& attribute) {
     using Proto = ::onnx::AttributeProto;
     Attribute& value = node.attributes[attribute.name()];
@@ -135,7 +142,8 @@ class Reader {
       case Proto::INTS: value = Vector<int64_t>(attribute.ints().begin(), attribute.ints().end()); break;
       case Proto::FLOATS: value = Vector<double>(attribute.floats().begin(), attribute.floats().end()); break;
       case Proto::TENSOR: value = read_tensor(*attribute.mutable_t(), node.text()); break;
-      // Lists of strings, and graphs: no operator that is understood has them but to say the same by default.
+      case Proto::STRINGS: value = joined(attribute.strings()); break;
+      // Graphs: no operator that is understood has them.
       default: node.attributes.erase(attribute.name());
     }
   }

@@ -221,12 +221,10 @@ Shapes tile(const Model& model, const Node& node, const Shapes& in) {
 }
 
 Shapes pad(const Model& model, const Node& node, const Shapes& in) {
-  const Vector<int64_t> pads = model.integers_or_input(node, "pads", 1, {});
-  const int rank = in[0].count();
-  if (pads.count() != 2 * rank) model.fail(node, "has pads " + to_string(pads) + " for shape " + to_string(in[0]));
+  const Padding both = pads_of(model, node, in[0]);
   Shape out = in[0];
   for (const int axis : out.indices())
-    for (const int64_t size : {pads[axis], pads[axis + rank]}) {
+    for (const int64_t size : {both.before[axis], both.behind[axis]}) {
       if (size < -out[axis] || size > 1 << 24) model.fail(node, "pads by " + std::to_string(size));
       out[axis] += size;
     }
@@ -256,6 +254,78 @@ Shapes lstm(const Model& model, const Node& node, const Shapes& in) {
   const Shape all =
       batch_first ? Shape{in[0][0], in[0][1], directions, hidden} : Shape{in[0][0], directions, in[0][1], hidden};
   return {all, states, states};
+}
+
+// Of a GRU or RNN with so many gates.
+Shapes recurrent(const Model& model, const Node& node, const Shapes& in) {
+  return {lstm(model, node, in)[0], lstm(model, node, in)[1]};
+}
+
+Shapes conv_transpose(const Model& model, const Node& node, const Shapes& in) {
+  expect_inputs(model, node, in, 2);
+  expect_rank(model, node, in[0], 3);
+  if (in[1].size() != in[0].size())
+    model.fail(node, "has a kernel of shape " + to_string(in[1]) + " on an input of shape " + to_string(in[0]));
+  const size_t spatial = in[0].size() - 2;
+  const Vector<int64_t> ones(spatial, 1), none(spatial, 0);
+  const Vector<int64_t> strides = model.integers(node, "strides", ones),
+                        dilations = model.integers(node, "dilations", ones),
+                        more = model.integers(node, "output_padding", none),
+                        pads = model.integers(node, "pads", Vector<int64_t>(2 * spatial, 0));
+  if (model.text(node, "auto_pad", "NOTSET") != "NOTSET" || node.attributes.count("output_shape"))
+    model.fail(node, "has auto_pad or output_shape, which are not understood");
+  if (strides.size() != spatial || dilations.size() != spatial || more.size() != spatial || pads.size() != 2 * spatial)
+    model.fail(node, "has strides, dilations or pads that do not go with an input of shape " + to_string(in[0]));
+  Shape out{in[0][0], in[1][1] * model.integer(node, "group", 1)};
+  for (size_t i = 0; i < spatial; ++i) {
+    for (const int64_t value : {strides[i], dilations[i], pads[i], pads[i + spatial], more[i]})
+      if (value < 0 || value > 1 << 16) model.fail(node, "has a stride, dilation or pad of " + std::to_string(value));
+    out.push_back((in[0][i + 2] - 1) * strides[i] + more[i] + (in[1][i + 2] - 1) * dilations[i] + 1 - pads[i] -
+                  pads[i + spatial]);
+    if (out.back() < 1) model.fail(node, "leaves nothing of an input of shape " + to_string(in[0]));
+  }
+  return {out};
+}
+
+Shapes resize(const Model& model, const Node& node, const Shapes& in) {
+  Shape out = in[0];
+  if (node.has_input(3)) {
+    const Constant* sizes = model.constant(node.inputs[3]);
+    if (!sizes) model.fail(node, "has sizes that are not constant");
+    const Vector<int64_t> asked = sizes->as_integers();
+    const Vector<int64_t> axes = model.integers(node, "axes", {});
+    if (asked.size() != (axes.empty() ? out.size() : axes.size()))
+      model.fail(node, "has sizes " + to_string(asked) + " for shape " + to_string(in[0]));
+    for (const int i : asked.indices()) out[axes.empty() ? i : model.axis(node, axes[i], out.size())] = asked[i];
+  } else {
+    const Vector<double> scales = resize_scales(model, node, in[0], {});
+    for (const int axis : out.indices())
+      out[axis] = static_cast<int64_t>(static_cast<double>(in[0][axis]) * scales[axis] + 1e-6);
+  }
+  for (const int64_t size : out)
+    if (size < 1 || size > 1 << 24) model.fail(node, "makes a tensor of shape " + to_string(out));
+  return {out};
+}
+
+Shapes depth_to_space(const Model& model, const Node& node, const Shapes& in) {
+  const int64_t block = model.integer(node, "blocksize", 1);
+  expect_rank(model, node, in[0], 4);
+  if (block < 1 || block > 1 << 12) model.fail(node, "has blocks of " + std::to_string(block));
+  if (node.op == "DepthToSpace") return {{in[0][0], in[0][1] / (block * block), in[0][2] * block, in[0][3] * block}};
+  return {{in[0][0], in[0][1] * block * block, in[0][2] / block, in[0][3] / block}};
+}
+
+// x and a constant matrix [out, in] for one of its axes.
+Shapes fixed_product(const Model& model, const Node& node, const Shapes& in) {
+  Shape out = in[0];
+  out[model.axis(node, model.integer(node, "axis", -1), out.size())] = in[1][0];
+  return {out};
+}
+
+Shapes linear(const Model&, const Node&, const Shapes& in) {
+  Shape out = in[0];
+  out.back() = in[1][1];
+  return {out};
 }
 
 Shapes einsum(const Model& model, const Node& node, const Shapes& in) {
@@ -310,15 +380,35 @@ const std::map<std::string, Rule>& rules() {
                                          {"Tile", tile},
                                          {"Pad", pad},
                                          {"LSTM", lstm},
+                                         {"GRU", recurrent},
+                                         {"RNN", recurrent},
+                                         {"ConvTranspose", conv_transpose},
+                                         {"Resize", resize},
+                                         {"Upsample", resize},
+                                         {"DepthToSpace", depth_to_space},
+                                         {"SpaceToDepth", depth_to_space},
+                                         {"FixedProduct", fixed_product},
+                                         {"Linear", linear},
                                          {"Dropout", same},
                                          {"Einsum", einsum}};
-    for (const char* op : {"ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceProd"}) rules[op] = reduce;
+    for (const char* op : {"ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceL1", "ReduceL2",
+                           "ReduceSumSquare", "ReduceLogSum", "ReduceLogSumExp"})
+      rules[op] = reduce;
     for (const char* op : {"Add", "Sub", "Mul", "Div", "Pow", "Max", "Min", "Mod", "Where", "Equal", "Less",
-                           "LessOrEqual", "Greater", "GreaterOrEqual", "And", "Or", "Sum"})
+                           "LessOrEqual", "Greater", "GreaterOrEqual", "And", "Or", "Xor", "Sum", "Mean"})
       rules[op] = broadcasting;
     for (const char* op : {"BatchNormalization",
                            "LayerNormalization",
                            "RMSNormalization",
+                           "InstanceNormalization",
+                           "GroupNormalization",
+                           "InverseSqrt",
+                           "Softsign",
+                           "Celu",
+                           "Swish",
+                           "Sign",
+                           "Round",
+                           "ScatterND",
                            "LRN",
                            "Relu",
                            "Sigmoid",
@@ -359,8 +449,8 @@ const std::map<std::string, Rule>& rules() {
 }
 
 ElementType output_type(const Model& model, const Node& node) {
-  static const std::set<std::string> booleans = {"Equal",          "Less", "LessOrEqual", "Greater",
-                                                 "GreaterOrEqual", "And",  "Or",          "Not"};
+  static const std::set<std::string> booleans = {"Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual",
+                                                 "And",   "Or",   "Not",         "Xor"};
   if (booleans.count(node.op)) return ElementType::boolean;
   if (node.op == "Cast") {
     return type_of_cast(model.integer(node, "to", 1)).value_or(ElementType::integer);
@@ -475,6 +565,51 @@ Vector<int64_t> split_sizes(const Model& model, const Node& node, int64_t size) 
   return sizes;
 }
 
+Vector<double> resize_scales(const Model& model, const Node& node, const Shape& input, const Shape& output) {
+  Vector<double> scales(input.size(), 1.0);
+  const size_t place = node.op == "Upsample" || model.opset < 11 ? 1 : 2;
+  const Constant* constant = node.has_input(place) ? model.constant(node.inputs[place]) : nullptr;
+  if (node.has_input(place) && !constant) model.fail(node, "has factors that are not constant");
+  Vector<double> given;
+  if (const auto it = node.attributes.find("scales"); it != node.attributes.end())
+    if (const auto* list = std::get_if<Vector<double>>(&it->second)) given = *list;
+  for (int64_t i = 0; constant && i < constant->elements(); ++i) given.push_back(constant->at(i));
+  const Vector<int64_t> axes = model.integers(node, "axes", {});
+  if (!given.empty()) {
+    if (given.size() != (axes.empty() ? input.size() : axes.size()))
+      model.fail(node, "has " + std::to_string(given.size()) + " factors for shape " + to_string(input));
+    for (const int i : given.indices()) {
+      if (!(given[i] > 0 && given[i] < 0x1p16)) model.fail(node, "has a factor of " + std::to_string(given[i]));
+      scales[axes.empty() ? i : model.axis(node, axes[i], input.size())] = given[i];
+    }
+    return scales;
+  }
+  for (const int axis : output.indices())
+    scales[axis] = static_cast<double>(output[axis]) / static_cast<double>(input[axis]);
+  return scales;
+}
+
+Padding pads_of(const Model& model, const Node& node, const Shape& input) {
+  const char* const name = node.attributes.count("paddings") ? "paddings" : "pads";  // of operator set 1
+  const Vector<int64_t> pads = model.integers_or_input(node, name, 1, {});
+  Vector<int64_t> axes;
+  for (const int axis : input.indices()) axes.push_back(axis);
+  if (node.has_input(3)) {
+    const Constant* given = model.constant(node.inputs[3]);
+    if (!given) model.fail(node, "has axes that are not constant");
+    axes = given->as_integers();
+  }
+  if (pads.size() != 2 * axes.size())
+    model.fail(node, "has pads " + to_string(pads) + " for shape " + to_string(input));
+  Padding result{Vector<int64_t>(input.size(), 0), Vector<int64_t>(input.size(), 0)};
+  for (const int i : axes.indices()) {
+    const int axis = model.axis(node, axes[i], input.size());
+    result.before[axis] = pads[i];
+    result.behind[axis] = pads[i + axes.count()];
+  }
+  return result;
+}
+
 Padding padding_of(const Model& model, const Node& node, const Shape& input, const Vector<int64_t>& kernel) {
   const size_t spatial = input.size() - 2;
   const std::string automatic = model.text(node, "auto_pad", "NOTSET");
@@ -518,12 +653,22 @@ std::optional<Vector<Shape>> infer_shapes(const Model& model, const Node& node) 
   return shapes;
 }
 
+void keep_folded(Model& model, const Node& node, Vector<Constant> constants) {
+  for (size_t i = 0; i < constants.size() && i < node.outputs.size(); ++i) {
+    if (!node.has_output(i)) continue;
+    if (constants[i].floats && !constants[i].is_fixed()) {
+      model.folded[node.outputs[i]] = node;
+      model.shapes[node.outputs[i]] = constants[i].shape;
+    }
+    model.constants[node.outputs[i]] = std::move(constants[i]);
+  }
+}
+
 void infer_shapes_and_fold(Model& model) {
   Vector<Node> rest;
   for (Node& node : model.nodes) {
     if (auto constants = fold(model, node)) {
-      for (size_t i = 0; i < constants->size() && i < node.outputs.size(); ++i)
-        if (node.has_output(i)) model.constants[node.outputs[i]] = std::move((*constants)[i]);
+      keep_folded(model, node, std::move(*constants));
       continue;
     }
     if (const auto shapes = infer_shapes(model, node)) {

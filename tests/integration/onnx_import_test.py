@@ -249,15 +249,27 @@ class WrongFilesTest(OnnxTest):
         pathlib.Path(self.path("model.onnx")).write_bytes(content.replace(b"wXYZ", b"w\xf7YZ"))
         self.assert_refused("has a name that is not UTF-8")
 
+    def operators(self):
+        result = self.import_model(self.path("model.onnx"), 2)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        with open(self.path("graph.json")) as file:
+            return [(op["type"], op.get("attributes", {})) for op in json.load(file)["operators"]]
+
     def test_weights_that_are_left_out(self):
         weight = numpy_helper.from_array(numpy.ones(4, numpy.float32), "weight")
         self.save([self.node("LayerNormalization", ["x", "weight"], ["y"])], self.IMAGE, ["y"], [weight], opset=17)
-        self.assert_refused('LayerNormalization "the LayerNormalization": the bias of layer_norm is always trained, '
-                            'but here it is a constant or left out')
+        (norm, attributes), (product, _) = self.operators()
+        self.assertEqual((norm, attributes["affine"], product), ("layer_norm", False, "broadcast_mul"))
         constant = helper.make_node("Constant", [], ["c"], value=numpy_helper.from_array(numpy.eye(4, dtype="float32")))
         self.save([constant, self.node("MatMul", ["x", "c"], ["y"])], self.IMAGE, ["y"])
-        self.assert_refused('MatMul "the MatMul": the weight of linear is always trained, but here it is a constant or '
-                            'left out')
+        [(product, attributes)] = self.operators()
+        self.assertEqual((product, attributes["trained"]), ("einsum", False))
+        kernel = numpy_helper.from_array(numpy.ones((3, 4, 1), numpy.float32), "kernel")
+        self.save([self.node("Conv", ["x", "kernel"], ["y"])], [("x", TensorProto.FLOAT, ["batch", 4, 5])], ["y"],
+                  [kernel])
+        os.remove(self.path("graph.json"))
+        self.assert_refused('Conv "the Conv": the weight of conv1d is always trained, but here it is a constant or '
+                            'left out ("kernel" [3, 4, 1]: --frozen)', arguments=("--frozen", "kernel"))
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ except ImportError:
 sys.dont_write_bytecode = True
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[2] / "scripts"))
 import onnx_comparison as comparison  # noqa: E402
+from onnx_cases import CASES  # noqa: E402
 import onnx_networks as networks  # noqa: E402
 
 BUILD = None
@@ -244,6 +245,20 @@ class OnnxPytorchTest(unittest.TestCase):
 
     def test_grouped_queries(self):
         self.tokens(GroupedQueries())
+
+    def check_case(self, name):
+        torch.manual_seed(1)
+        case = CASES[name]()
+        self.check(case.model, case.inputs, case.label, **{
+            name: getattr(case, name) for name in ("loss_weights", "arguments", "like", "untied")})
+
+    def test_networks_by_hand(self):
+        for name in ("U-Net, bilinear", "cross-stage backbone with focus", "DETR", "VAE", "style generator",
+                     "super-resolution", "CycleGAN generator", "GRU of two directions", "RNN language model", "BERT",
+                     "LSTM encoder and decoder", "additive attention, GRU cells", "T5", "Deep Speech", "DLRM", "DeepFM",
+                     "two towers", "DeepSets, maximum", "GCN", "GAT", "GIN", "C3D", "ConvLSTM", "TimeSformer"):
+            with self.subTest(name):
+                self.check_case(name)
 
     def test_four_commands(self):
         """From a PyTorch model to a trained strategy that explains itself."""

@@ -151,8 +151,12 @@ class NetworkWriter {
     const bool image = shape.size() == 4;
     switch (between(0, 6)) {
       case 5: {
-        const std::string type = Vector<std::string>{"elu", "softplus", "mish", "log"}[between(0, 3)];
-        if (type == "elu") add(type, {input}, {{"alpha", 0.7}});
+        const std::string type =
+            Vector<std::string>{"elu", "softplus", "mish", "log", "sin", "pow", "exp"}[between(0, 6)];
+        if (type == "exp") add(type, {add("tanh", {input}, {})}, {});
+        else if (type == "pow")
+          add(type, {add("affine", {add("sigmoid", {input}, {})}, {{"offset", 0.5}})}, {{"exponent", -0.5}});
+        else if (type == "elu") add(type, {input}, {{"alpha", 0.7}});
         else if (type != "log") add(type, {input}, {});
         else add(type, {add("affine", {add("sigmoid", {input}, {})}, {{"offset", 0.5}})}, {});
         break;

@@ -16,8 +16,9 @@ constexpr int64_t rows_at_once = 256;
 // row.
 constexpr int64_t rows_together = 4;
 
-FF_VECTORIZED void add_sums(const float* __restrict input, int64_t rows, int64_t channels, float* __restrict sums,
-                            float* __restrict squares) {
+// Of the distances from `pivot`.
+FF_VECTORIZED void add_sums(const float* __restrict input, const float* __restrict pivot, int64_t rows,
+                            int64_t channels, float* __restrict sums, float* __restrict squares) {
   const auto add = [](float x, float& sum, float& square) {
     sum += x;
     square += x * x;
@@ -25,14 +26,15 @@ FF_VECTORIZED void add_sums(const float* __restrict input, int64_t rows, int64_t
   for (; rows >= rows_together; rows -= rows_together, input += rows_together * channels)
     for (int64_t c = 0; c < channels; ++c) {
       float sum = sums[c], square = squares[c];
-      add(input[c], sum, square);
-      add(input[channels + c], sum, square);
-      add(input[2 * channels + c], sum, square);
-      add(input[3 * channels + c], sum, square);
+      const float p = pivot[c];
+      add(input[c] - p, sum, square);
+      add(input[channels + c] - p, sum, square);
+      add(input[2 * channels + c] - p, sum, square);
+      add(input[3 * channels + c] - p, sum, square);
       sums[c] = sum, squares[c] = square;
     }
   for (; rows > 0; --rows, input += channels)
-    for (int64_t c = 0; c < channels; ++c) add(input[c], sums[c], squares[c]);
+    for (int64_t c = 0; c < channels; ++c) add(input[c] - pivot[c], sums[c], squares[c]);
 }
 
 // The gradient where the relu let its input through, else 0. No branch on the output's sign, which no processor can
@@ -109,13 +111,29 @@ class BatchNormKernel : public Kernel {
     for (Vector<float>* values : {&mean_, &inverse_deviation_, &a_, &b_})
       values->resize(static_cast<size_t>(channels_));
     own_sums_.resize(2 * channels_);
+    pivot_.assign(static_cast<size_t>(channels_), 0.0f);
   }
 
   void forward_statistics(const KernelArguments& arguments) override {
     const float* input = static_cast<const float*>(arguments.inputs[0]);
+    // A part that is all that is normalized by knows its variance from distances to its first row, and so without the
+    // digits that squares lose where the mean is many times the deviation. Parts in common have no such row.
+    const bool alone = elements_ == static_cast<double>(rows_);
+    if (alone) std::copy(input, input + channels_, pivot_.begin());
     sum_up(arguments.statistics, [&](int64_t row, int64_t count, float* sums) {
-      add_sums(input + row * channels_, count, channels_, sums, sums + channels_);
+      add_sums(input + row * channels_, pivot_.data(), count, channels_, sums, sums + channels_);
     });
+    if (!alone) return;
+    own_mean_.resize(pivot_.size());
+    own_variance_.resize(pivot_.size());
+    for (int64_t c = 0; c < channels_; ++c) {
+      const double distance = totals_[c] / elements_;
+      own_mean_[c] = pivot_[c] + distance;
+      own_variance_[c] = std::max(0.0, totals_[channels_ + c] / elements_ - distance * distance);
+      arguments.statistics[c] = static_cast<float>(own_mean_[c] * elements_);
+      arguments.statistics[channels_ + c] =
+          static_cast<float>((own_variance_[c] + own_mean_[c] * own_mean_[c]) * elements_);
+    }
   }
 
   void forward(const KernelArguments& arguments) override {
@@ -129,7 +147,7 @@ class BatchNormKernel : public Kernel {
       const size_t c = static_cast<size_t>(i);
       double mean = 0, variance = 0;
       if (arguments.training) {
-        mean = local.statistics[c] / elements_;
+        mean = own_mean_.empty() ? local.statistics[c] / elements_ : own_mean_[c];
         variance = variance_of(local.statistics, c);
       } else {
         mean = arguments.parameters[2][c];
@@ -206,6 +224,7 @@ class BatchNormKernel : public Kernel {
 
  private:
   double variance_of(const float* sums, size_t channel) const {
+    if (!own_variance_.empty()) return own_variance_[channel];
     const double mean = sums[channel] / elements_;
     return std::max(0.0, sums[channel + static_cast<size_t>(channels_)] / elements_ - mean * mean);
   }
@@ -229,6 +248,8 @@ class BatchNormKernel : public Kernel {
   double elements_;  // a channel's, over all that it is normalized by
   Vector<float> mean_, inverse_deviation_, a_, b_, constant_;
   Vector<float> own_sums_, own_gradient_sums_, partial_;
+  Vector<float> pivot_;                     // by channel
+  Vector<double> own_mean_, own_variance_;  // of a part that is all, once it has summed up
   Vector<double> totals_;
 };
 

@@ -302,6 +302,9 @@ std::unique_ptr<Kernel> make(const Context& context, const KernelRequest& reques
 }  // namespace
 
 std::unique_ptr<Kernel> make_bf16_kernel(const Context& context, const KernelRequest& request, void* scratch) {
+  // A constant parameter is f32.
+  const Vector<ParameterSpec>& parameters = request.definition.parameters();
+  if (!parameters.empty() && !parameters[0].trained) return nullptr;
   if (auto kernel = make<EmbeddingBf16, Embedding>(context, request, scratch)) return kernel;
   if (!has_bf16_products()) return nullptr;
   if (auto kernel = make<LinearBf16, Linear>(context, request, scratch)) return kernel;

@@ -123,11 +123,12 @@ class EinsumKernel : public Kernel {
     const float* gradient = arguments.output_gradients[0];
     if (float* result = arguments.input_gradients[0])
       first_.run(gradient, second(arguments), false, result, scratch_.data());
-    if (has_parameter_)
-      second_.run(arguments.inputs[0], gradient, arguments.accumulates(0), arguments.parameter_gradients[0],
-                  scratch_.data());
-    else if (float* result = arguments.input_gradients[1])
+    if (has_parameter_) {
+      if (float* result = arguments.parameter_gradients[0])  // not of a constant
+        second_.run(arguments.inputs[0], gradient, arguments.accumulates(0), result, scratch_.data());
+    } else if (float* result = arguments.input_gradients[1]) {
       second_.run(arguments.inputs[0], gradient, false, result, scratch_.data());
+    }
   }
 
   int64_t workspace_bytes() const override { return static_cast<int64_t>(scratch_.size() * sizeof(float)); }

@@ -33,6 +33,9 @@ FF_VECTORIZED void subtract(const float* a, const float* b, float* result, int64
 FF_VECTORIZED void divide(const float* a, const float* b, float* result, int64_t elements) {
   for (int64_t i = 0; i < elements; ++i) result[i] = a[i] / b[i];
 }
+FF_VECTORIZED void exp_gradient(const float* output, const float* gradient, float* result, int64_t elements) {
+  for (int64_t i = 0; i < elements; ++i) result[i] = gradient[i] * output[i];
+}
 FF_VECTORIZED void negate(const float* source, float* result, int64_t elements) {
   for (int64_t i = 0; i < elements; ++i) result[i] = -source[i];
 }
@@ -52,11 +55,23 @@ dnnl::algorithm library_algorithm(Elementwise::Function function) {
   }
 }
 
-// The layout of the block does not matter. relu, log, add, sub and mul are own loops.
+// x^exponent; of a few exponents that are common, without the library's function.
+void power(const float* x, float exponent, float* result, int64_t elements) {
+  if (exponent == 0.5f)
+    for (int64_t i = 0; i < elements; ++i) result[i] = std::sqrt(x[i]);
+  else if (exponent == -0.5f)
+    for (int64_t i = 0; i < elements; ++i) result[i] = 1.0f / std::sqrt(x[i]);
+  else if (exponent == -1.0f)
+    for (int64_t i = 0; i < elements; ++i) result[i] = 1.0f / x[i];
+  else
+    for (int64_t i = 0; i < elements; ++i) result[i] = std::pow(x[i], exponent);
+}
+
+// The layout of the block does not matter. relu, log, exp, sin, pow, add, sub and mul are own loops.
 class ElementwiseKernel : public Kernel {
  public:
   ElementwiseKernel(const Context& context, const Elementwise& definition, const Block& part)
-      : context_(context), function_(definition.function), elements_(part.volume()) {
+      : context_(context), function_(definition.function), alpha_(definition.alpha), elements_(part.volume()) {
     const dnnl::algorithm algorithm = library_algorithm(function_);
     if (algorithm == dnnl::algorithm::undef) return;
     // silu: x * sigmoid(factor * x), of factor 1; elu: its alpha; the other functions take no factor
@@ -88,6 +103,12 @@ class ElementwiseKernel : public Kernel {
       multiply(static_cast<const float*>(arguments.inputs[1]), input, output, elements_);
     } else if (function_ == Elementwise::Function::log) {  // near 1 oneDNN's has few correct digits
       for (int64_t i = 0; i < elements_; ++i) output[i] = std::log(input[i]);
+    } else if (function_ == Elementwise::Function::exp) {
+      for (int64_t i = 0; i < elements_; ++i) output[i] = std::exp(input[i]);
+    } else if (function_ == Elementwise::Function::sin) {
+      for (int64_t i = 0; i < elements_; ++i) output[i] = std::sin(input[i]);
+    } else if (function_ == Elementwise::Function::pow) {
+      power(input, alpha_, output, elements_);
     } else {
       forward_.run(context_, {{DNNL_ARG_SRC, input}, {DNNL_ARG_DST, output}});
     }
@@ -115,6 +136,16 @@ class ElementwiseKernel : public Kernel {
           break;
         case Elementwise::Function::log:
           divide(gradient, static_cast<const float*>(arguments.inputs[0]), result, elements_);
+          break;
+        case Elementwise::Function::exp: exp_gradient(arguments.outputs[0], gradient, result, elements_); break;
+        case Elementwise::Function::sin: {
+          const float* x = static_cast<const float*>(arguments.inputs[0]);
+          for (int64_t e = 0; e < elements_; ++e) result[e] = gradient[e] * std::cos(x[e]);
+          break;
+        }
+        case Elementwise::Function::pow:
+          power(static_cast<const float*>(arguments.inputs[0]), alpha_ - 1, result, elements_);
+          for (int64_t e = 0; e < elements_; ++e) result[e] *= alpha_ * gradient[e];
           break;
         case Elementwise::Function::add: std::memcpy(result, gradient, bytes()); break;
         case Elementwise::Function::sub:
@@ -144,6 +175,7 @@ class ElementwiseKernel : public Kernel {
 
   const Context& context_;
   Elementwise::Function function_;
+  float alpha_;
   int64_t elements_;
   Primitive forward_, backward_;
 };

@@ -28,6 +28,7 @@ class EmbeddingKernel : public Kernel {
 
   void backward(const KernelArguments& arguments) override {
     float* table = arguments.parameter_gradients[0];
+    if (!table) return;  // of a constant
     if (!arguments.accumulates(0)) std::memset(table, 0, static_cast<size_t>(rows_.size() * channels_) * sizeof(float));
     const int32_t* tokens = static_cast<const int32_t*>(arguments.inputs[0]);
     for (int64_t t = 0; t < tokens_; ++t)

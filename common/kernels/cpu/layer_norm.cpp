@@ -69,39 +69,58 @@ FF_VECTORIZED void scale_row_backward(const float* input, const float* gradient,
     result[f] = (gradient[f] * weight[f] - input[f] * inverse_root * product) * inverse_root;
 }
 
+// What stands for a weight and a bias where there are none: ones, zeros, and places for gradients that nobody reads.
+struct UnitParameters {
+  UnitParameters(bool affine, int64_t features)
+      : one(static_cast<size_t>(affine ? 0 : features), 1.0f), zero(one.size(), 0.0f), gradients(2 * one.size(), 0.0f) {
+  }
+  bool exist() const { return !one.empty(); }
+  Vector<float> one, zero, gradients;
+};
+
 // [rows, features]. oneDNN's layer normalization refuses to run with a separate scale and shift (version 2.6).
 class LayerNormKernel : public Kernel {
  public:
   LayerNormKernel(const LayerNorm& definition, const Block& part)
       : rows_(part.volume()), features_(definition.features), epsilon_(static_cast<float>(definition.epsilon)),
-        mean_(static_cast<size_t>(rows_)), inverse_deviation_(static_cast<size_t>(rows_)) {}
+        mean_(static_cast<size_t>(rows_)), inverse_deviation_(static_cast<size_t>(rows_)),
+        units_(definition.affine, features_) {}
 
   void forward(const KernelArguments& arguments) override {
     const float* input = static_cast<const float*>(arguments.inputs[0]);
+    const float *weight = units_.exist() ? units_.one.data() : arguments.parameters[0],
+                *bias = units_.exist() ? units_.zero.data() : arguments.parameters[1];
     for (int64_t row = 0; row < rows_; ++row)
-      normalize_row(input + row * features_, features_, epsilon_, arguments.parameters[0], arguments.parameters[1],
-                    arguments.outputs[0] + row * features_, mean_[row], inverse_deviation_[row]);
+      normalize_row(input + row * features_, features_, epsilon_, weight, bias, arguments.outputs[0] + row * features_,
+                    mean_[row], inverse_deviation_[row]);
   }
 
   void backward(const KernelArguments& arguments) override {
     const float* input = static_cast<const float*>(arguments.inputs[0]);
-    for (size_t p : {0u, 1u})
-      if (!arguments.accumulates(p))
-        std::memset(arguments.parameter_gradients[p], 0, static_cast<size_t>(features_) * sizeof(float));
+    float* gradients[2];
+    for (size_t p : {0u, 1u}) {
+      gradients[p] = units_.exist() ? units_.gradients.data() + static_cast<int64_t>(p) * features_
+                                    : arguments.parameter_gradients[p];
+      if (units_.exist() || !arguments.accumulates(p))
+        std::memset(gradients[p], 0, static_cast<size_t>(features_) * sizeof(float));
+    }
     float* result = arguments.input_gradients[0];
     for (int64_t row = 0; row < rows_; ++row)
       normalize_row_backward(input + row * features_, arguments.output_gradients[0] + row * features_,
-                             arguments.parameters[0], features_, mean_[row], inverse_deviation_[row],
-                             result ? result + row * features_ : nullptr, arguments.parameter_gradients[0],
-                             arguments.parameter_gradients[1]);
+                             units_.exist() ? units_.one.data() : arguments.parameters[0], features_, mean_[row],
+                             inverse_deviation_[row], result ? result + row * features_ : nullptr, gradients[0],
+                             gradients[1]);
   }
 
-  int64_t workspace_bytes() const override { return 2 * rows_ * static_cast<int64_t>(sizeof(float)); }
+  int64_t workspace_bytes() const override {
+    return (2 * rows_ + static_cast<int64_t>(4 * units_.one.size())) * static_cast<int64_t>(sizeof(float));
+  }
 
  private:
   int64_t rows_, features_;
   float epsilon_;
   Vector<float> mean_, inverse_deviation_;  // by row
+  UnitParameters units_;
 };
 
 // [rows, features].
@@ -109,31 +128,37 @@ class RmsNormKernel : public Kernel {
  public:
   RmsNormKernel(const RmsNorm& definition, const Block& part)
       : rows_(part.volume()), features_(definition.features), epsilon_(static_cast<float>(definition.epsilon)),
-        inverse_root_(static_cast<size_t>(rows_)) {}
+        inverse_root_(static_cast<size_t>(rows_)), units_(definition.affine, features_) {}
 
   void forward(const KernelArguments& arguments) override {
     const float* input = static_cast<const float*>(arguments.inputs[0]);
     for (int64_t row = 0; row < rows_; ++row)
-      scale_row(input + row * features_, features_, epsilon_, arguments.parameters[0],
-                arguments.outputs[0] + row * features_, inverse_root_[row]);
+      scale_row(input + row * features_, features_, epsilon_,
+                units_.exist() ? units_.one.data() : arguments.parameters[0], arguments.outputs[0] + row * features_,
+                inverse_root_[row]);
   }
 
   void backward(const KernelArguments& arguments) override {
     const float* input = static_cast<const float*>(arguments.inputs[0]);
-    float *weight_gradient = arguments.parameter_gradients[0], *result = arguments.input_gradients[0];
-    if (!arguments.accumulates(0)) std::memset(weight_gradient, 0, static_cast<size_t>(features_) * sizeof(float));
+    float *weight_gradient = units_.exist() ? units_.gradients.data() : arguments.parameter_gradients[0],
+          *result = arguments.input_gradients[0];
+    if (units_.exist() || !arguments.accumulates(0))
+      std::memset(weight_gradient, 0, static_cast<size_t>(features_) * sizeof(float));
     for (int64_t row = 0; row < rows_; ++row)
       scale_row_backward(input + row * features_, arguments.output_gradients[0] + row * features_,
-                         arguments.parameters[0], features_, inverse_root_[row],
+                         units_.exist() ? units_.one.data() : arguments.parameters[0], features_, inverse_root_[row],
                          result ? result + row * features_ : nullptr, weight_gradient);
   }
 
-  int64_t workspace_bytes() const override { return rows_ * static_cast<int64_t>(sizeof(float)); }
+  int64_t workspace_bytes() const override {
+    return (rows_ + static_cast<int64_t>(4 * units_.one.size())) * static_cast<int64_t>(sizeof(float));
+  }
 
  private:
   int64_t rows_, features_;
   float epsilon_;
   Vector<float> inverse_root_;  // by row
+  UnitParameters units_;
 };
 
 }  // namespace

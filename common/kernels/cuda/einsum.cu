@@ -60,9 +60,12 @@ class EinsumKernel : public Kernel {
   void backward(const KernelArguments& arguments) override {
     const float* gradient = arguments.output_gradients[0];
     if (float* result = arguments.input_gradients[0]) run(first_, gradient, second(arguments), false, result);
-    if (has_parameter_)
-      run(second_, arguments.inputs[0], gradient, arguments.accumulates(0), arguments.parameter_gradients[0]);
-    else if (float* result = arguments.input_gradients[1]) run(second_, arguments.inputs[0], gradient, false, result);
+    if (has_parameter_) {
+      if (float* result = arguments.parameter_gradients[0])  // not of a constant
+        run(second_, arguments.inputs[0], gradient, arguments.accumulates(0), result);
+    } else if (float* result = arguments.input_gradients[1]) {
+      run(second_, arguments.inputs[0], gradient, false, result);
+    }
   }
 
   int64_t workspace_bytes() const override { return scratch_.bytes(); }

@@ -15,7 +15,7 @@ constexpr float root_2_over_pi = 0.79788456080286536f, gelu_cube = 0.044715f;
 // log(1 + exp(x)), of which exp(-|x|) does not overflow.
 __device__ inline float softplus(float x) { return fmaxf(x, 0.0f) + log1pf(expf(-fabsf(x))); }
 
-// The layout of the block does not matter. `b`: the second input of sub, mul and add; `alpha`: of elu.
+// The layout of the block does not matter. `b`: the second input of sub, mul and add; `alpha`: of elu and pow.
 void apply(const Context& context, Function function, float alpha, const float* a, const float* b, int64_t elements,
            float* result) {
   switch (function) {
@@ -51,6 +51,11 @@ void apply(const Context& context, Function function, float alpha, const float* 
       for_each_index(context, elements, [=] __device__(int64_t i) { result[i] = a[i] * tanhf(softplus(a[i])); });
       break;
     case Function::log: for_each_index(context, elements, [=] __device__(int64_t i) { result[i] = logf(a[i]); }); break;
+    case Function::exp: for_each_index(context, elements, [=] __device__(int64_t i) { result[i] = expf(a[i]); }); break;
+    case Function::sin: for_each_index(context, elements, [=] __device__(int64_t i) { result[i] = sinf(a[i]); }); break;
+    case Function::pow:
+      for_each_index(context, elements, [=] __device__(int64_t i) { result[i] = powf(a[i], alpha); });
+      break;
     case Function::add:
       for_each_index(context, elements, [=] __device__(int64_t i) { result[i] = a[i] + b[i]; });
       break;
@@ -112,6 +117,20 @@ void log_gradient(const Context& context, const float* input, const float* gradi
   for_each_index(context, elements, [=] __device__(int64_t i) { result[i] = gradient[i] / input[i]; });
 }
 
+void exp_gradient(const Context& context, const float* output, const float* gradient, int64_t elements, float* result) {
+  for_each_index(context, elements, [=] __device__(int64_t i) { result[i] = gradient[i] * output[i]; });
+}
+
+void sin_gradient(const Context& context, const float* input, const float* gradient, int64_t elements, float* result) {
+  for_each_index(context, elements, [=] __device__(int64_t i) { result[i] = gradient[i] * cosf(input[i]); });
+}
+
+void pow_gradient(const Context& context, float exponent, const float* input, const float* gradient, int64_t elements,
+                  float* result) {
+  for_each_index(context, elements,
+                 [=] __device__(int64_t i) { result[i] = gradient[i] * exponent * powf(input[i], exponent - 1.0f); });
+}
+
 void sigmoid_gradient(const Context& context, const float* output, const float* gradient, int64_t elements,
                       float* result) {
   for_each_index(context, elements,
@@ -163,6 +182,13 @@ class ElementwiseKernel : public Kernel {
           break;
         case Function::log:
           log_gradient(context_, static_cast<const float*>(arguments.inputs[0]), gradient, elements_, result);
+          break;
+        case Function::exp: exp_gradient(context_, arguments.outputs[0], gradient, elements_, result); break;
+        case Function::sin:
+          sin_gradient(context_, static_cast<const float*>(arguments.inputs[0]), gradient, elements_, result);
+          break;
+        case Function::pow:
+          pow_gradient(context_, alpha_, static_cast<const float*>(arguments.inputs[0]), gradient, elements_, result);
           break;
         case Function::add: copy(context_, gradient, result, elements_); break;
         case Function::sub:

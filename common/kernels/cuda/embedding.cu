@@ -68,6 +68,7 @@ class EmbeddingKernel : public Kernel {
 
   void backward(const KernelArguments& arguments) override {
     float* table = arguments.parameter_gradients[0];
+    if (!table) return;  // of a constant
     if (!arguments.accumulates(0)) fill_zero(context_, table, rows_.size() * channels_ * element_bytes);
     if (tokens_ > 0)
       launch(context_, static_cast<unsigned>(tokens_), block_threads, 0, add_gradients_kernel,

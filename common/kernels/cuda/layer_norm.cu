@@ -10,6 +10,11 @@ struct RowStatistics {
   float *mean, *inverse_deviation;  // [rows]
 };
 
+// Of a parameter; a null one is what an operator without parameters has.
+__device__ inline float value(const float* parameter, int64_t feature, float otherwise) {
+  return parameter ? parameter[feature] : otherwise;
+}
+
 // In two passes, as the variance of values far from 0 needs it.
 void normalize(const Context& context, const float* input, int64_t rows, int64_t features, float epsilon,
                const float* weight, const float* bias, float* output, RowStatistics statistics) {
@@ -22,7 +27,7 @@ void normalize(const Context& context, const float* input, int64_t rows, int64_t
     for (int64_t f = Row::thread(); f < features; f += Row::threads) squares += (x[f] - mean) * (x[f] - mean);
     const float inverse_deviation = 1.0f / sqrtf(Row::sum(squares) / static_cast<float>(features) + epsilon);
     for (int64_t f = Row::thread(); f < features; f += Row::threads)
-      output[row * features + f] = (x[f] - mean) * inverse_deviation * weight[f] + bias[f];
+      output[row * features + f] = (x[f] - mean) * inverse_deviation * value(weight, f, 1.0f) + value(bias, f, 0.0f);
     if (Row::thread() != 0) return;
     statistics.mean[row] = mean;
     statistics.inverse_deviation[row] = inverse_deviation;
@@ -38,15 +43,16 @@ void input_gradients(const Context& context, const float* input, const float* gr
     const float mean = statistics.mean[row], inverse_deviation = statistics.inverse_deviation[row];
     float sum = 0, product = 0;
     for (int64_t f = Row::thread(); f < features; f += Row::threads) {
-      const float scaled = gradient[at + f] * weight[f];
+      const float scaled = gradient[at + f] * value(weight, f, 1.0f);
       sum += scaled;
       product += scaled * (input[at + f] - mean) * inverse_deviation;
     }
     sum = Row::sum(sum) / static_cast<float>(features);
     product = Row::sum(product) / static_cast<float>(features);
     for (int64_t f = Row::thread(); f < features; f += Row::threads)
-      result[at + f] = (gradient[at + f] * weight[f] - sum - (input[at + f] - mean) * inverse_deviation * product) *
-                       inverse_deviation;
+      result[at + f] =
+          (gradient[at + f] * value(weight, f, 1.0f) - sum - (input[at + f] - mean) * inverse_deviation * product) *
+          inverse_deviation;
   });
 }
 
@@ -71,22 +77,25 @@ class LayerNormKernel : public Kernel {
  public:
   LayerNormKernel(const Context& context, const LayerNorm& definition, const Block& part)
       : context_(context), rows_(part.volume()), features_(definition.features),
-        epsilon_(static_cast<float>(definition.epsilon)), mean_(context, rows_), inverse_deviation_(context, rows_) {
+        epsilon_(static_cast<float>(definition.epsilon)), affine_(definition.affine), mean_(context, rows_),
+        inverse_deviation_(context, rows_) {
     context.reserve_scratch(column_sums_scratch_bytes<2>(context, rows_, features_));
   }
 
   void forward(const KernelArguments& arguments) override {
     normalize(context_, static_cast<const float*>(arguments.inputs[0]), rows_, features_, epsilon_,
-              arguments.parameters[0], arguments.parameters[1], arguments.outputs[0], statistics());
+              affine_ ? arguments.parameters[0] : nullptr, affine_ ? arguments.parameters[1] : nullptr,
+              arguments.outputs[0], statistics());
   }
 
   void backward(const KernelArguments& arguments) override {
     const float *input = static_cast<const float*>(arguments.inputs[0]), *gradient = arguments.output_gradients[0];
-    parameter_gradients(context_, input, gradient, rows_, features_, statistics(), arguments.parameter_gradients[0],
-                        arguments.accumulates(0), arguments.parameter_gradients[1], arguments.accumulates(1));
+    if (affine_)
+      parameter_gradients(context_, input, gradient, rows_, features_, statistics(), arguments.parameter_gradients[0],
+                          arguments.accumulates(0), arguments.parameter_gradients[1], arguments.accumulates(1));
     if (arguments.input_gradients[0])
-      input_gradients(context_, input, gradient, arguments.parameters[0], rows_, features_, statistics(),
-                      arguments.input_gradients[0]);
+      input_gradients(context_, input, gradient, affine_ ? arguments.parameters[0] : nullptr, rows_, features_,
+                      statistics(), arguments.input_gradients[0]);
   }
 
   int64_t workspace_bytes() const override { return mean_.bytes() + inverse_deviation_.bytes(); }
@@ -97,6 +106,7 @@ class LayerNormKernel : public Kernel {
   const Context& context_;
   int64_t rows_, features_;
   float epsilon_;
+  bool affine_;
   Memory<float> mean_, inverse_deviation_;  // [rows]
 };
 
@@ -110,7 +120,7 @@ void scale_rows(const Context& context, const float* input, int64_t rows, int64_
     for (int64_t f = Row::thread(); f < features; f += Row::threads) squares += x[f] * x[f];
     const float inverse = 1.0f / sqrtf(Row::sum(squares) / static_cast<float>(features) + epsilon);
     for (int64_t f = Row::thread(); f < features; f += Row::threads)
-      output[row * features + f] = x[f] * inverse * weight[f];
+      output[row * features + f] = x[f] * inverse * value(weight, f, 1.0f);
     if (Row::thread() == 0) inverse_root[row] = inverse;
   });
 }
@@ -124,10 +134,10 @@ void scaled_input_gradients(const Context& context, const float* input, const fl
     const float inverse = inverse_root[row];
     float product = 0;
     for (int64_t f = Row::thread(); f < features; f += Row::threads)
-      product += gradient[at + f] * weight[f] * input[at + f] * inverse;
+      product += gradient[at + f] * value(weight, f, 1.0f) * input[at + f] * inverse;
     product = Row::sum(product) / static_cast<float>(features);
     for (int64_t f = Row::thread(); f < features; f += Row::threads)
-      result[at + f] = (gradient[at + f] * weight[f] - input[at + f] * inverse * product) * inverse;
+      result[at + f] = (gradient[at + f] * value(weight, f, 1.0f) - input[at + f] * inverse * product) * inverse;
   });
 }
 
@@ -149,22 +159,23 @@ class RmsNormKernel : public Kernel {
  public:
   RmsNormKernel(const Context& context, const RmsNorm& definition, const Block& part)
       : context_(context), rows_(part.volume()), features_(definition.features),
-        epsilon_(static_cast<float>(definition.epsilon)), inverse_root_(context, rows_) {
+        epsilon_(static_cast<float>(definition.epsilon)), affine_(definition.affine), inverse_root_(context, rows_) {
     context.reserve_scratch(column_sums_scratch_bytes<1>(context, rows_, features_));
   }
 
   void forward(const KernelArguments& arguments) override {
     scale_rows(context_, static_cast<const float*>(arguments.inputs[0]), rows_, features_, epsilon_,
-               arguments.parameters[0], arguments.outputs[0], inverse_root_.data());
+               affine_ ? arguments.parameters[0] : nullptr, arguments.outputs[0], inverse_root_.data());
   }
 
   void backward(const KernelArguments& arguments) override {
     const float *input = static_cast<const float*>(arguments.inputs[0]), *gradient = arguments.output_gradients[0];
-    scaled_weight_gradient(context_, input, gradient, rows_, features_, inverse_root_.data(),
-                           arguments.parameter_gradients[0], arguments.accumulates(0));
+    if (affine_)
+      scaled_weight_gradient(context_, input, gradient, rows_, features_, inverse_root_.data(),
+                             arguments.parameter_gradients[0], arguments.accumulates(0));
     if (arguments.input_gradients[0])
-      scaled_input_gradients(context_, input, gradient, arguments.parameters[0], rows_, features_, inverse_root_.data(),
-                             arguments.input_gradients[0]);
+      scaled_input_gradients(context_, input, gradient, affine_ ? arguments.parameters[0] : nullptr, rows_, features_,
+                             inverse_root_.data(), arguments.input_gradients[0]);
   }
 
   int64_t workspace_bytes() const override { return inverse_root_.bytes(); }
@@ -173,6 +184,7 @@ class RmsNormKernel : public Kernel {
   const Context& context_;
   int64_t rows_, features_;
   float epsilon_;
+  bool affine_;
   Memory<float> inverse_root_;  // [rows]
 };
 

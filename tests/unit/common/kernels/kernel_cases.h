@@ -70,6 +70,7 @@ class Cases {
     if (type == "hard_sigmoid") attributes = {{"slope", 0.6}, {"offset", 0.4}};
     if (type == "gelu" && chance()) attributes = {{"approximate", "tanh"}};
     if (type == "elu") attributes = {{"alpha", chance() ? 1.0 : 0.6}};
+    if (type == "pow") attributes = {{"exponent", Vector<double>{0.5, -0.5, -1, 2, 3, 0.25, 1}[between(0, 6)]}};
     if (type == "relative_bias") relative_bias_attributes(attributes);
     if (type == "broadcast_add" || type == "broadcast_mul") broadcast_attributes(inputs, attributes);
     if (type == "prefix") attributes = {{"rows", between(1, 3)}};
@@ -81,6 +82,7 @@ class Cases {
     if (type == "stack") inputs.resize(between(1, 5), shape);
     if (type == "sub" || type == "mul") inputs.resize(2, shape);
     if (type == "embedding") attributes = {{"vocabulary", vocabulary}, {"channels", between(1, 9)}};
+    if (type == "embedding" && between(0, 3) == 0) attributes["trained"] = false;
     if (type == "batch_norm")
       attributes = {{"epsilon", 0.1},
                     {"activation", chance() ? "relu" : "none"},
@@ -89,6 +91,7 @@ class Cases {
       inputs[0][rank == 4 ? 1 : static_cast<size_t>(rank - 1)] =
           between(4, 11);  // of very few features little but rounding is left
       attributes["epsilon"] = 0.01;
+      if (between(0, 3) == 0) attributes["affine"] = false;
     }
     if (type == "top_k_gating" || type == "dispatch" || type == "combine") gating_attributes(attributes);
     if (type == "load_balancing_loss") attributes = {{"group_samples", between(1, 3)}, {"weight", 0.5}};
@@ -213,6 +216,7 @@ class Cases {
     for (char letter : tensors[1])
       if (tensors[0].find(letter) == std::string::npos) own[std::string(1, letter)] = sizes[std::string(1, letter)];
     if (parameter && !own.empty()) attributes["sizes"] = own;
+    if (parameter && between(0, 3) == 0) attributes["trained"] = false;
     return wrap("einsum", inputs, attributes, batch);
   }
   void conv_attributes(Json& attributes, int64_t groups) {
@@ -459,7 +463,7 @@ inline std::optional<Drawn> draw_values(Cases& cases, const std::string& text) {
     for (size_t i = 0; i < definition.inputs().size(); ++i) {
       const TensorSpec& spec = definition.inputs()[i];
       drawn.operands.inputs.push_back(cases.values(spec.shape));
-      if (definition.type() == "log")  // of what it is defined for, far enough from 0
+      if (definition.type() == "log" || definition.type() == "pow")  // of what it is defined for, far enough from 0
         for (double& value : drawn.operands.inputs.back()) value = static_cast<float>(std::abs(value) + 0.25);
       if (spec.routing) draw_slots(cases, spec, drawn.operands.inputs.back());
       else if (spec.type == DataType::i32)

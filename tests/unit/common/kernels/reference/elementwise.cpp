@@ -21,6 +21,9 @@ double apply(Elementwise::Function f, double alpha, double x) {
     case Elementwise::Function::softplus: return std::log(1 + std::exp(x));
     case Elementwise::Function::mish: return x * std::tanh(std::log(1 + std::exp(x)));
     case Elementwise::Function::log: return std::log(x);
+    case Elementwise::Function::exp: return std::exp(x);
+    case Elementwise::Function::sin: return std::sin(x);
+    case Elementwise::Function::pow: return std::pow(x, alpha);
     default: return x;
   }
 }
@@ -48,6 +51,9 @@ double slope(Elementwise::Function f, double alpha, double x) {
       return t + x * (1 - t * t) / (1 + std::exp(-x));
     }
     case Elementwise::Function::log: return 1 / x;
+    case Elementwise::Function::exp: return y;
+    case Elementwise::Function::sin: return std::cos(x);
+    case Elementwise::Function::pow: return alpha * std::pow(x, alpha - 1);
     default: return 1;
   }
 }

@@ -27,7 +27,9 @@ void layer_norm(const LayerNorm& norm, Operation& o) {
     for (int64_t f = 0; f < rows.features; ++f) variance = variance + (value(f) - mean) * (value(f) - mean) / count;
     for (int64_t f = 0; f < rows.features; ++f)
       o.results[0][rows.at(row, f)] =
-          (value(f) - mean) / sqrt(variance + norm.epsilon) * o.operands.parameters[0][f] + o.operands.parameters[1][f];
+          norm.affine ? (value(f) - mean) / sqrt(variance + norm.epsilon) * o.operands.parameters[0][f] +
+                            o.operands.parameters[1][f]
+                      : (value(f) - mean) / sqrt(variance + norm.epsilon);
   }
 }
 
@@ -40,7 +42,8 @@ void rms_norm(const RmsNorm& norm, Operation& o) {
     for (int64_t f = 0; f < rows.features; ++f)
       square = square + value(f) * value(f) / static_cast<double>(norm.features);
     for (int64_t f = 0; f < rows.features; ++f)
-      o.results[0][rows.at(row, f)] = value(f) / sqrt(square + norm.epsilon) * o.operands.parameters[0][f];
+      o.results[0][rows.at(row, f)] = norm.affine ? value(f) / sqrt(square + norm.epsilon) * o.operands.parameters[0][f]
+                                                  : value(f) / sqrt(square + norm.epsilon);
   }
 }
 

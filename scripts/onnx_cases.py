@@ -1,0 +1,212 @@
+"""Which networks onnx_models.py exports, by kind: torchvision's, those of onnx_networks.py and onnx_handwritten.py,
+with inputs and labels drawn at random."""
+import torch
+
+try:
+    import torchvision
+except ImportError:  # tests use the networks that are written by hand
+    torchvision = None
+
+import onnx_handwritten as own
+import onnx_networks as networks
+from onnx_comparison import Case, outputs_of, scores_of
+
+SECOND_BIASES = ("lstm.bias_hh_l0", "lstm.bias_hh_l1", "lstm.bias_hh_l0_reverse")
+
+
+def prepared(model):
+    for module in model.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.0
+        if isinstance(module, torch.nn.MultiheadAttention):
+            module.dropout = 0.0
+        if isinstance(module, (torch.nn.BatchNorm2d, torch.nn.BatchNorm3d)) and module.affine:
+            torch.nn.init.uniform_(module.weight, 0.8, 1.2)
+            torch.nn.init.uniform_(module.bias, 2.5, 3.5)
+    return model
+
+
+def case(model, inputs, **settings):
+    """Labels are drawn for the model's first output."""
+    prepared(model).train()
+    with torch.no_grad():
+        scores = scores_of(outputs_of(model(*inputs.values()))[0])
+    label = torch.randint(0, scores.shape[-1], scores.shape[:-1])
+    return Case("", model, inputs, label, **settings)
+
+
+def images(samples, size, channels=3):
+    return {"image": torch.randn(samples, channels, size, size)}
+
+
+def integers(high, *shape):
+    return torch.randint(0, high, shape)
+
+
+def vision(name, samples=2, size=64, **arguments):
+    settings = {}
+    if name in ("inception_v3", "googlenet"):
+        settings["loss_weights"] = (1, 0.4) if name == "inception_v3" else (1, 0.3, 0.3)
+        arguments["init_weights"] = True
+    return lambda: case(getattr(torchvision.models, name)(weights=None, **arguments), images(samples, size), **settings)
+
+
+def still(name, samples, size):
+    """Of networks whose functions say the probability of stochastic depth themselves: without it afterwards."""
+    def make():
+        model = getattr(torchvision.models, name)(weights=None)
+        for module in model.modules():
+            if isinstance(module, torchvision.ops.StochasticDepth):
+                module.p = 0.0
+        return case(model, images(samples, size))
+    return make
+
+
+def segmentation(name, size=64, auxiliary=True):
+    return lambda: case(getattr(torchvision.models.segmentation, name)(
+        weights=None, weights_backbone=None, num_classes=8, **({"aux_loss": True} if auxiliary else {})),
+        images(2, size), **({"loss_weights": (1, 0.5)} if auxiliary else {}))
+
+
+def video(name, frames=8, size=32):
+    return lambda: case(getattr(torchvision.models.video, name)(weights=None, num_classes=10),
+                        {"video": torch.randn(2, 3, frames, size, size)})
+
+
+def tokens(model, samples, length, vocabulary, **settings):
+    return case(model, {"token": integers(vocabulary, samples, length)}, **settings)
+
+
+def pairs(model, vocabulary, **settings):
+    return case(model, {"source": integers(vocabulary, 4, 9), "target": integers(vocabulary, 4, 7)}, **settings)
+
+
+def graph(model):
+    adjacency = (torch.rand(4, 7, 7) < 0.4).float()
+    adjacency = ((adjacency + adjacency.transpose(1, 2) + torch.eye(7)) > 0).float()
+    return case(model, {"nodes": torch.randn(4, 7, 6), "adjacency": adjacency})
+
+
+STILL = {"stochastic_depth_prob": 0.0}
+
+KINDS = {
+    "classification": {
+        "AlexNet": vision("alexnet", 4, 224),
+        "VGG-11": vision("vgg11", 2, 224),
+        "VGG-16 with batch normalization": vision("vgg16_bn", 2, 224),
+        "ResNet-18": vision("resnet18", 4, 128),
+        "ResNet-50": vision("resnet50", 4, 128),
+        "ResNeXt-50": vision("resnext50_32x4d", 2, 64),
+        "Wide ResNet-50": vision("wide_resnet50_2", 2, 64),
+        "Inception-v3, auxiliary head": vision("inception_v3", 2, 299),
+        "GoogLeNet, auxiliary heads": vision("googlenet", 2, 128),
+        "MobileNet-v2": vision("mobilenet_v2", 4, 128),
+        "MobileNet-v3 small": vision("mobilenet_v3_small", 4, 128),
+        "MobileNet-v3 large": vision("mobilenet_v3_large", 4, 128),
+        "MNASNet": vision("mnasnet0_5", 2, 64),
+        "ShuffleNet-v2": vision("shufflenet_v2_x0_5", 2, 64),
+        "SqueezeNet": vision("squeezenet1_1", 2, 64),
+        "DenseNet-121": vision("densenet121", 4, 128),
+        "EfficientNet-B0": vision("efficientnet_b0", 4, 128, **STILL),
+        "EfficientNet-v2 small": vision("efficientnet_v2_s", 2, 64, **STILL),
+        "RegNet-Y 400MF": vision("regnet_y_400mf", 2, 64),
+        "RegNet-X 400MF": vision("regnet_x_400mf", 2, 64),
+        "ConvNeXt tiny": vision("convnext_tiny", 2, 64, **STILL),
+        "ViT-B/32": vision("vit_b_32", 2, 224),
+        "Swin tiny": still("swin_t", 2, 64),
+        "Swin-v2 tiny": still("swin_v2_t", 2, 64),
+        "MaxViT tiny": still("maxvit_t", 2, 224),
+        "MLP-Mixer": lambda: case(own.VisionMixer(), images(4, 32)),
+    },
+    "segmentation": {
+        "FCN, ResNet-50": segmentation("fcn_resnet50"),
+        "DeepLab-v3, ResNet-50": segmentation("deeplabv3_resnet50"),
+        "DeepLab-v3, MobileNet-v3": segmentation("deeplabv3_mobilenet_v3_large"),
+        "LR-ASPP": segmentation("lraspp_mobilenet_v3_large", auxiliary=False),
+        "U-Net, transposed convolutions": lambda: case(own.UNet(), images(2, 32)),
+        "U-Net, bilinear": lambda: case(own.UNet(up="bilinear", norm="group"), images(2, 32)),
+        "U-Net, nearest": lambda: case(own.UNet(up="nearest", norm="instance"), images(2, 32)),
+    },
+    "detection backbone": {
+        "cross-stage backbone with focus": lambda: case(own.DetectionBackbone(), images(2, 32)),
+        "feature pyramid": lambda: case(own.FeaturePyramid(), images(2, 32)),
+        "DETR": lambda: case(own.Detr(), images(2, 32)),
+    },
+    "generation of images": {
+        "DCGAN generator": lambda: case(own.DcganGenerator(), {"z": torch.randn(4, 32)}),
+        "DCGAN discriminator": lambda: case(own.DcganDiscriminator(), images(4, 32)),
+        "VAE": lambda: case(own.ConvVae(), {**images(4, 32), "noise": torch.randn(4, 16)}),
+        "diffusion U-Net": lambda: case(own.DiffusionUNet(), {**images(2, 16), "time": 50 * torch.rand(2)}),
+        "style generator": lambda: case(own.StyleGenerator(), {"z": torch.randn(4, 16)}),
+        "super-resolution": lambda: case(own.SuperResolution(), images(2, 16)),
+        "CycleGAN generator": lambda: case(own.CycleGenerator(), images(2, 16)),
+    },
+    "language": {
+        "LSTM language model": lambda: tokens(networks.LstmLanguageModel(2000, 200, 2), 4, 20, 2000,
+                                              untied=SECOND_BIASES),
+        "LSTM language model, tied weights": lambda: tokens(networks.LstmLanguageModel(2000, 200, 2, tied=True), 4, 20,
+                                                            2000, untied=SECOND_BIASES),
+        "LSTM of two directions": lambda: tokens(networks.LstmLanguageModel(2000, 200, 1, bidirectional=True), 4, 20,
+                                                 2000, untied=SECOND_BIASES),
+        "GRU language model": lambda: tokens(own.GruLanguageModel(), 4, 10, 100),
+        "GRU of two directions": lambda: tokens(own.GruLanguageModel(layers=1, bidirectional=True), 4, 10, 100),
+        "RNN language model": lambda: tokens(own.GruLanguageModel("RNN", nonlinearity="relu"), 4, 10, 100),
+        "GPT, tied weights": lambda: tokens(networks.Gpt(2000, 192, 6, 64, 4), 4, 64, 2000),
+        "GPT, gelu by tanh, symbolic sizes": lambda: tokens(
+            networks.Gpt(2000, 192, 6, 64, 4, gelu="tanh", tied=False), 4, 64, 2000,
+            dynamic={"token": {0: "batch", 1: "length"}}, arguments=("--size", "length=64")),
+        "LLaMA": lambda: tokens(networks.Llama(2000, 192, 6, 64, 4), 4, 64, 2000, like=False),
+        "LLaMA, grouped queries": lambda: tokens(own.GroupedLlama(), 2, 12, 100),
+        "nn.TransformerEncoder": lambda: tokens(networks.Encoder(2000, 192, 6, 4, 10), 4, 64, 2000),
+        "nn.TransformerEncoder, sequence first": lambda: tokens(
+            networks.Encoder(2000, 192, 6, 4, 10, batch_first=False, norm_first=True), 4, 64, 2000),
+        "nn.TransformerEncoder, causal mask": lambda: tokens(networks.Encoder(2000, 192, 6, 4, 10, mask=64), 4, 64,
+                                                             2000, like=False),
+        "BERT": lambda: case(own.Bert(), {"token": integers(100, 3, 16), "segment": integers(2, 3, 16),
+                                          "mask": (torch.arange(16)[None] < torch.tensor([[16], [11], [7]])).float()}),
+        "gMLP": lambda: tokens(own.GatedMlp(), 4, 16, 100),
+    },
+    "translation": {
+        "GRU encoder and decoder, attention": lambda: pairs(own.Seq2Seq(), 60),
+        "LSTM encoder and decoder": lambda: pairs(own.Seq2Seq("LSTM", attention=False), 60, untied=(
+            "encoder.bias_hh_l0", "decoder.bias_hh_l0")),
+        "additive attention, GRU cells": lambda: pairs(own.Bahdanau(), 50),
+        "nn.Transformer": lambda: pairs(own.TranslationTransformer(), 60),
+        "T5": lambda: pairs(own.T5Model(), 60),
+    },
+    "speech": {
+        "wav2vec": lambda: case(own.Wav2Vec(), {"wave": torch.randn(2, 400)}),
+        "Conformer": lambda: case(own.Conformer(), {"spectrum": torch.randn(2, 40, 20)}),
+        "Deep Speech": lambda: case(own.DeepSpeech(), {"spectrum": torch.randn(2, 20, 11)}),
+        "WaveNet": lambda: tokens(own.WaveNet(), 2, 20, 32),
+    },
+    "recommendation": {
+        "DLRM": lambda: case(own.Dlrm(), {"dense": torch.randn(8, 5), "category": integers(10, 8, 3)}),
+        "DeepFM": lambda: case(own.DeepFm(), {"category": integers(20, 8, 4)}),
+        "DCN": lambda: case(own.CrossNetwork(), {"dense": torch.randn(8, 12)}),
+        "two towers": lambda: case(own.TwoTower(), {"user": integers(40, 8), "candidates": integers(50, 8, 5)}),
+        "DIN": lambda: case(own.Din(), {"history": integers(50, 8, 6), "item": integers(50, 8),
+                                        "mask": (torch.rand(8, 6) < 0.7).float()}),
+        "NCF": lambda: case(own.NeuralCollaborativeFiltering(), {"user": integers(40, 8), "item": integers(50, 8)}),
+    },
+    "graph or set": {
+        "DeepSets, sum": lambda: case(own.DeepSets(), {"points": torch.randn(4, 10, 3)}),
+        "DeepSets, maximum": lambda: case(own.DeepSets(pool="max"), {"points": torch.randn(4, 10, 3)}),
+        "Set Transformer": lambda: case(own.SetTransformer(), {"points": torch.randn(4, 10, 3)}),
+        "GCN": lambda: graph(own.GraphConvolution()),
+        "GCN, one graph": lambda: case(own.GraphConvolution(fixed=7), {"nodes": torch.randn(4, 7, 6)}),
+        "GAT": lambda: graph(own.GraphAttention()),
+        "GIN": lambda: graph(own.GraphIsomorphism()),
+        "PointNet": lambda: case(own.PointNet(), {"points": torch.randn(4, 3, 20)}),
+    },
+    "video": {
+        "C3D": lambda: case(own.C3d(), {"video": torch.randn(2, 3, 8, 16, 16)}),
+        "R3D-18": video("r3d_18"),
+        "MC3-18": video("mc3_18"),
+        "R(2+1)D-18": video("r2plus1d_18"),
+        "ConvLSTM": lambda: case(own.ConvLstm(), {"video": torch.randn(2, 3, 3, 8, 8)}),
+        "TimeSformer": lambda: case(own.TimeSformer(), {"video": torch.randn(2, 3, 2, 16, 16)}),
+    },
+}
+CASES = {name: make for kind in KINDS.values() for name, make in kind.items()}
+KIND_OF = {name: kind for kind, cases in KINDS.items() for name in cases}

@@ -1,0 +1,477 @@
+// Functions, reductions, products and rearrangements that are written in terms of others.
+#include <algorithm>
+#include <cmath>
+
+#include "search/import/lowering.h"
+
+namespace ff::importing {
+namespace {
+
+bool is_value(const Lowering& l, const std::string& name) { return !name.empty() && !l.constant(name); }
+
+ElementType type_of(const Lowering& l, const std::string& name) {
+  if (const Constant* constant = l.constant(name)) return constant->type;
+  const auto it = l.model.types.find(name);
+  return it == l.model.types.end() ? ElementType::f32 : it->second;
+}
+
+constexpr int64_t to_float = 1;  // TensorProto's number of f32
+
+// Conditions and integers as numbers.
+std::string as_floats(Lowering& l, const std::string& name) {
+  if (type_of(l, name) == ElementType::f32) return name;
+  const std::string result = l.emit("Cast", {name}, {{"to", to_float}});
+  if (!l.constant(result)) l.model.types[result] = ElementType::f32;
+  return result;
+}
+
+Vector<int> reduced_axes(Lowering& l) {
+  const size_t rank = l.shape(l.input(0)).size();
+  Vector<int> axes;
+  for (const int64_t axis : l.model.integers_or_input(l.node, "axes", 1, {}))
+    axes.push_back(l.model.axis(l.node, axis, rank));
+  if (axes.empty() && l.model.integer(l.node, "noop_with_empty_axes", 0) == 0)
+    for (size_t axis = 0; axis < rank; ++axis) axes.push_back(static_cast<int>(axis));
+  std::sort(axes.begin(), axes.end());
+  return axes;
+}
+
+Lowering::Attributes over(const Vector<int>& axes, bool keep = true) {
+  return {{"axes", Vector<int64_t>(axes.begin(), axes.end())}, {"keepdims", int64_t{keep}}};
+}
+
+std::string sum_over(Lowering& l, const std::string& x, const Vector<int>& axes) {
+  int64_t count = 1;
+  for (const int axis : axes) count *= l.shape(x)[axis];
+  const std::string mean = l.emit("ReduceMean", {x}, over(axes));
+  return count == 1 ? mean : l.emit("Mul", {mean, l.number(static_cast<double>(count))});
+}
+
+// The largest along some axes, which stay with size 1: a pool that is as long as they are.
+std::string largest_over(Lowering& l, const std::string& x, const Vector<int>& axes) {
+  const Shape shape = l.shape(x);
+  Vector<int64_t> order;
+  Shape result = shape;
+  int64_t positions = 1;
+  for (const int axis : shape.indices())
+    if (std::find(axes.begin(), axes.end(), axis) == axes.end()) order.push_back(axis);
+  for (const int axis : axes) {
+    order.push_back(axis);
+    positions *= shape[axis];
+    result[axis] = 1;
+  }
+  if (axes.empty() || axes[0] == 0) l.fail("works across the samples, which is not understood");
+  if (positions == 1) return x;
+  const std::string rows =
+      l.reshape(l.transpose(x, order), {shape[0], volume(shape) / shape[0] / positions, positions});
+  return l.reshape(l.emit("MaxPool", {rows},
+                          {{"kernel_shape", Vector<int64_t>{positions}}, {"strides", Vector<int64_t>{positions}}}),
+                   result);
+}
+
+// Of copies, `times[axis]` along each axis.
+std::string repeated(Lowering& l, std::string x, const Vector<int64_t>& times) {
+  for (const int axis : times.indices())
+    if (times[axis] > 1) {
+      if (axis == 0) l.fail("repeats the samples, which is not understood");
+      x = l.concat(Vector<std::string>(static_cast<size_t>(times[axis]), x), axis);
+    }
+  return x;
+}
+
+std::string negated(Lowering& l, const std::string& x) { return l.emit("Neg", {x}); }
+
+}  // namespace
+
+bool lower_reduction(Lowering& l) {
+  const Vector<int> axes = reduced_axes(l);
+  const std::string x = as_floats(l, l.input(0)), &op = l.node.op;
+  const Shape shape = l.shape(x), out = l.model.shapes.at(l.node.outputs[0]);
+  const bool nothing = std::all_of(axes.begin(), axes.end(), [&](int axis) { return shape[axis] == 1; });
+  std::string y;
+  if (op == "ReduceMean") {
+    if (!nothing) return false;
+    y = x;
+  } else if (op == "ReduceSum") {
+    y = nothing ? x : sum_over(l, x, axes);
+  } else if (op == "ReduceMax") {
+    y = largest_over(l, x, axes);
+  } else if (op == "ReduceMin") {
+    y = negated(l, largest_over(l, negated(l, x), axes));
+  } else if (op == "ReduceL1") {
+    y = sum_over(l, l.emit("Abs", {x}), axes);
+  } else if (op == "ReduceSumSquare") {
+    y = sum_over(l, l.emit("Square", {x}), axes);
+  } else if (op == "ReduceL2") {
+    y = l.emit("Sqrt", {sum_over(l, l.emit("Square", {x}), axes)});
+  } else if (op == "ReduceLogSum") {
+    y = l.emit("Log", {sum_over(l, x, axes)});
+  } else {  // ReduceLogSumExp: of the differences from the largest, so that exp does not overflow
+    const std::string largest = largest_over(l, x, axes);
+    y = l.emit("Add", {l.emit("Log", {sum_over(l, l.emit("Exp", {l.emit("Sub", {x, largest})}), axes)}), largest});
+  }
+  l.give(0, l.reshape(y, out));
+  return true;
+}
+
+bool lower_function(Lowering& l) {
+  const std::string x = l.input(0), &op = l.node.op;
+  const auto power = [&](double exponent) { return l.emit("Pow", {x, l.number(exponent)}); };
+  std::string y;
+  if (op == "Reciprocal") y = power(-1);
+  if (op == "Sqrt") y = power(0.5);
+  if (op == "InverseSqrt") y = power(-0.5);
+  if (op == "Cos") y = l.emit("Sin", {l.emit("Add", {x, l.number(std::acos(-1.0) / 2)})});
+  if (op == "Swish")
+    y = l.emit("Mul", {x, l.emit("Sigmoid", {l.emit("Mul", {x, l.number(l.model.number(l.node, "alpha", 1))})})});
+  if (op == "Softsign") {
+    const std::string below = l.emit("Add", {l.emit("Abs", {x}), l.number(1)});
+    y = l.emit("Mul", {x, l.emit("Pow", {below, l.number(-1)})});
+  }
+  if (op == "Celu") {
+    const double alpha = l.model.number(l.node, "alpha", 1);
+    const std::string elu = l.emit("Elu", {l.emit("Mul", {x, l.number(1 / alpha)})}, {{"alpha", 1.0}});
+    y = l.emit("Mul", {elu, l.number(alpha)});
+  }
+  if (y.empty()) return false;
+  l.give(0, y);
+  return true;
+}
+
+namespace {
+
+// A constant that is not trained without axes along which it is the same.
+std::string shrunk(Lowering& l, std::string constant) {
+  if (!l.constant(constant)->is_fixed() || l.constant(constant)->elements() > 1 << 24) return constant;
+  for (int axis = 0; axis < l.shape(constant).count(); ++axis) {
+    const Constant& known = *l.constant(constant);
+    int64_t inner = 1;
+    for (int behind = axis + 1; behind < known.shape.count(); ++behind) inner *= known.shape[behind];
+    const int64_t size = known.shape[axis];
+    bool same = size > 1;
+    for (int64_t i = 0; same && i < known.elements(); ++i) same = known.at(i) == known.at(i - i / inner % size * inner);
+    if (same) constant = l.slice(constant, axis, 0, 1);
+  }
+  return constant;
+}
+
+// Of a value and a constant: the value is repeated where the constant is larger.
+bool combined_with_constant(Lowering& l) {
+  if (!is_value(l, l.input(0)) && !is_value(l, l.input(1))) return false;
+  const size_t place = is_value(l, l.input(0)) ? 0 : 1;
+  const std::string value = l.input(place), constant = l.input(1 - place);
+  const Shape out = l.model.shapes.at(l.node.outputs[0]);
+  Shape x = l.shape(value);
+  x.insert(x.begin(), out.size() - x.size(), 1);
+  const std::string small = shrunk(l, constant);
+  if (x == out && small == constant) return false;
+  Vector<int64_t> times;
+  for (const int axis : out.indices()) times.push_back(out[axis] / x[axis]);
+  if (small == constant && std::all_of(times.begin(), times.end(), [](int64_t each) { return each == 1; }))
+    return false;
+  Vector<std::string> operands{repeated(l, l.reshape(value, x), times), small};
+  if (place == 1) std::swap(operands[0], operands[1]);
+  l.give(0, l.emit(l.node.op, operands));
+  return true;
+}
+
+}  // namespace
+
+// Where each of two values is repeated along an axis of the other one, the first is repeated beforehand.
+bool lower_broadcast(Lowering& l) {
+  if (!is_value(l, l.input(0)) || !is_value(l, l.input(1))) return combined_with_constant(l);
+  Shape a = l.shape(l.input(0)), b = l.shape(l.input(1));
+  const Shape out = l.model.shapes.at(l.node.outputs[0]);
+  if (out.size() < 2) return false;
+  a.insert(a.begin(), out.size() - a.size(), 1);
+  b.insert(b.begin(), out.size() - b.size(), 1);
+  bool first = false, second = false;
+  for (const int axis : out.indices()) {
+    first = first || (a[axis] == 1 && b[axis] > 1);
+    second = second || (b[axis] == 1 && a[axis] > 1);
+  }
+  if (!first || !second) return false;
+  Vector<int64_t> times;
+  for (const int axis : out.indices()) times.push_back(axis == 0 ? 1 : out[axis] / a[axis]);
+  l.give(0, l.emit(l.node.op, {repeated(l, l.reshape(l.input(0), a), times), l.input(1)}));
+  return true;
+}
+
+// By a value: times its inverse. What is computed from initializers counts as one.
+bool lower_division(Lowering& l) {
+  const Constant* divisor = l.constant(l.input(1));
+  if (divisor && divisor->is_fixed()) return false;
+  l.give(0, l.emit("Mul", {l.input(0), l.emit("Pow", {as_floats(l, l.input(1)), l.number(-1)})}));
+  return true;
+}
+
+namespace {
+
+std::string larger(Lowering& l, const std::string& a, const std::string& b) {
+  if (l.constant(a)) return larger(l, b, a);
+  const Constant* limit = l.constant(b);
+  if (limit && limit->is_scalar() && limit->is_fixed()) return l.emit("Clip", {a, b});
+  return l.emit("Add", {a, l.emit("Relu", {l.emit("Sub", {b, a})})});
+}
+
+}  // namespace
+
+bool lower_variadic(Lowering& l) {
+  if (l.node.inputs.size() < 2) {
+    l.give(0, l.input(0));
+    return true;
+  }
+  const std::string& op = l.node.op;
+  std::string y = op == "Min" ? negated(l, l.input(0)) : l.input(0);
+  for (size_t i = 1; i < l.node.inputs.size(); ++i) {
+    if (op == "Sum" || op == "Mean") y = l.emit("Add", {y, l.input(i)});
+    else y = larger(l, y, op == "Min" ? negated(l, l.input(i)) : l.input(i));
+  }
+  if (op == "Mean") y = l.emit("Mul", {y, l.number(1 / static_cast<double>(l.node.inputs.size()))});
+  l.give(0, op == "Min" ? negated(l, y) : y);
+  return true;
+}
+
+namespace {
+
+// 1 where the difference is above zero, and 0 elsewhere; of a condition no gradient is asked.
+std::string step(Lowering& l, const std::string& difference) {
+  return l.emit("Clip", {l.emit("Mul", {difference, l.number(1e30)}), l.number(0), l.number(1)});
+}
+
+std::string complement(Lowering& l, const std::string& condition) {
+  return l.emit("Add", {negated(l, condition), l.number(1)});
+}
+
+}  // namespace
+
+// Conditions that depend on the inputs are numbers, 0 and 1.
+bool lower_condition(Lowering& l) {
+  const std::string& op = l.node.op;
+  const std::string a = as_floats(l, l.input(0));
+  std::string y;
+  if (op == "Not") {
+    y = complement(l, a);
+  } else {
+    const std::string b = as_floats(l, l.input(1));
+    if (op == "And") y = l.emit("Mul", {a, b});
+    else if (op == "Or") y = l.emit("Sub", {l.emit("Add", {a, b}), l.emit("Mul", {a, b})});
+    else if (op == "Greater") y = step(l, l.emit("Sub", {a, b}));
+    else if (op == "Less") y = step(l, l.emit("Sub", {b, a}));
+    else if (op == "GreaterOrEqual") y = complement(l, step(l, l.emit("Sub", {b, a})));
+    else if (op == "LessOrEqual") y = complement(l, step(l, l.emit("Sub", {a, b})));
+    else if (op == "Equal") y = complement(l, step(l, l.emit("Abs", {l.emit("Sub", {a, b})})));
+    else if (op == "Xor") y = l.emit("Abs", {l.emit("Sub", {a, b})});
+    else return false;
+  }
+  l.give(0, y);
+  return true;
+}
+
+bool lower_where(Lowering& l) {
+  const Constant *condition = l.constant(l.input(0)), *a = l.constant(l.input(1)), *b = l.constant(l.input(2));
+  if (condition && ((a && a->is_scalar() && a->is_fixed()) || (b && b->is_scalar() && b->is_fixed()))) return false;
+  const std::string chosen = as_floats(l, l.input(0)), other = complement(l, chosen);
+  // A number that is not finite would make 0 times it no number.
+  const auto bounded = [&](const std::string& name) {
+    const Constant* constant = l.constant(name);
+    if (!constant || !constant->floats || !constant->is_fixed()) return as_floats(l, name);
+    Vector<float> values = *constant->floats;
+    for (float& value : values) value = std::clamp(value, -1e30f, 1e30f);
+    return l.add_constant(Constant::of_floats(constant->shape, std::move(values)));
+  };
+  l.give(0, l.emit("Add", {l.emit("Mul", {chosen, bounded(l.input(1))}), l.emit("Mul", {other, bounded(l.input(2))})}));
+  return true;
+}
+
+bool lower_tile(Lowering& l) {
+  const Shape from = l.shape(l.input(0)), to = l.model.shapes.at(l.node.outputs[0]);
+  if (const Constant* constant = l.constant(l.input(0))) {  // repeated for each sample, as Expand does it
+    bool expands = true;
+    for (const int axis : from.indices()) expands = expands && (from[axis] == 1 || from[axis] == to[axis]);
+    if (!expands || constant->is_fixed()) return false;
+    Node expand{l.node.name,
+                "Expand",
+                {l.input(0), l.add_constant(Constant::of_integers({to.count()}, to))},
+                {l.node.outputs[0]},
+                {}};
+    l.nodes.push_back(expand);
+    return true;
+  }
+  Vector<int64_t> times;
+  for (const int axis : from.indices()) times.push_back(to[axis] / from[axis]);
+  l.give(0, repeated(l, l.input(0), times));
+  return true;
+}
+
+// Along several axes: one after the other.
+bool lower_expand(Lowering& l) {
+  if (l.constant(l.input(0))) return false;
+  Shape from = l.shape(l.input(0));
+  const Shape to = l.model.shapes.at(l.node.outputs[0]);
+  from.insert(from.begin(), to.size() - from.size(), 1);
+  Vector<int64_t> times;
+  int axes = 0;
+  for (const int axis : to.indices()) {
+    times.push_back(to[axis] / from[axis]);
+    axes += times[axis] > 1 ? 1 : 0;
+  }
+  if (axes <= 1) return false;
+  l.give(0, repeated(l, l.reshape(l.input(0), from), times));
+  return true;
+}
+
+// Every other element, and backwards.
+bool lower_slice(Lowering& l) {
+  const Shape x = l.shape(l.input(0));
+  const Vector<SliceRange> ranges = slice_ranges(l.model, l.node, x);
+  bool plain = true;
+  for (const SliceRange& range : ranges) plain = plain && (range.step == 1 || range.count == 1);
+  if (plain || l.constant(l.input(0))) return false;
+  std::string y = l.input(0);
+  for (const int axis : ranges.indices()) {
+    const SliceRange& range = ranges[axis];
+    if (range.step > 0 || range.count == 1) {
+      y = l.every(y, axis, range.begin, std::max<int64_t>(1, range.step), range.count);
+      continue;
+    }
+    Vector<int64_t> indices;
+    for (int64_t i = 0; i < range.count; ++i) indices.push_back(range.begin + i * range.step);
+    y = l.take(y, axis, indices);
+  }
+  l.give(0, y);
+  return true;
+}
+
+namespace {
+
+// Rows of a table by tokens to which each position adds a constant: a table of its own for each position.
+bool lookup_with_offsets(Lowering& l) {
+  const Node* sum = nullptr;
+  for (const Node& other : l.model.nodes)
+    if (other.op == "Add" && other.outputs[0] == l.input(1)) sum = &other;
+  if (!sum) return false;
+  const int constant_input = l.constant(sum->inputs[0]) ? 0 : 1;
+  const Constant* offsets = l.constant(sum->inputs[static_cast<size_t>(constant_input)]);
+  const std::string tokens = sum->inputs[static_cast<size_t>(1 - constant_input)];
+  const Shape shape = l.shape(tokens), table = l.shape(l.input(0));
+  if (!offsets || !offsets->integers || l.constant(tokens) || shape.size() != 2 || table.size() != 2 ||
+      (offsets->elements() != shape[1] && !offsets->is_scalar()))
+    return false;
+  const Vector<int64_t> first = offsets->as_integers();
+  Vector<std::string> parts;
+  for (int64_t position = 0; position < shape[1]; ++position) {
+    const int64_t begin = first[offsets->is_scalar() ? 0 : position];
+    int64_t end = table[0];
+    for (const int64_t other : first) end = other > begin ? std::min(end, other) : end;
+    if (begin < 0 || begin >= end) l.fail("has an offset outside of its table");
+    const std::string own = l.reshape(l.slice(tokens, 1, position, position + 1), {shape[0]});
+    const std::string rows = l.emit("Gather", {l.slice(l.input(0), 0, begin, end), own});
+    l.model.types[rows] = ElementType::f32;
+    parts.push_back(l.reshape(rows, {shape[0], 1, table[1]}));
+    l.model.types[parts.back()] = ElementType::f32;
+  }
+  l.give(0, l.concat(parts, 1));
+  return true;
+}
+
+}  // namespace
+
+// By constant indices that do not follow one another.
+bool lower_gather(Lowering& l) {
+  const Constant *table = l.constant(l.input(0)), *indices = l.constant(l.input(1));
+  if (table && !indices) return lookup_with_offsets(l);
+  if (table || !indices) return false;
+  const Shape x = l.shape(l.input(0));
+  const int axis = l.model.axis(l.node, l.model.integer(l.node, "axis", 0), x.size());
+  Vector<int64_t> chosen;
+  bool follow = indices->shape.size() <= 1;
+  for (const int64_t index : indices->as_integers()) {
+    chosen.push_back(index < 0 ? index + x[axis] : index);
+    if (chosen.back() < 0 || chosen.back() >= x[axis]) l.fail("chooses what is not there");
+    follow = follow && (chosen.size() == 1 || chosen[chosen.count() - 2] + 1 == chosen.back());
+  }
+  if (follow) return false;
+  l.give(0, l.reshape(l.take(l.input(0), axis, chosen), l.model.shapes.at(l.node.outputs[0])));
+  return true;
+}
+
+// One operand is a constant matrix, on the left or not trained; or a vector.
+bool lower_matmul(Lowering& l) {
+  const Constant *a = l.constant(l.input(0)), *b = l.constant(l.input(1));
+  const Shape left = l.shape(l.input(0)), right = l.shape(l.input(1)), out = l.model.shapes.at(l.node.outputs[0]);
+  const auto matrix = [&](const std::string& name) {
+    const Shape shape = l.shape(name);
+    return l.reshape(name, {shape[shape.count() - 2], shape.back()});
+  };
+  const auto is_matrix = [](const Shape& shape) {
+    return shape.size() > 1 && volume(shape) == shape[shape.count() - 2] * shape.back();
+  };
+  if (right.size() == 1 && left.size() > 1) {
+    l.give(0, l.reshape(l.emit("MatMul", {l.input(0), l.reshape(l.input(1), {right[0], 1})}), out));
+    return true;
+  }
+  if (b && is_matrix(right) && (b->is_fixed() || right.size() > 2)) {
+    const std::string own = matrix(l.input(1));
+    if (!b->is_fixed()) l.give(0, l.reshape(l.emit("MatMul", {l.input(0), own}), out));
+    else l.give(0, l.reshape(l.product(l.input(0), left.count() - 1, transposed(*l.constant(own), {1, 0})), out));
+    return true;
+  }
+  if (!a || b || !is_matrix(left) || right.size() < 2) return false;
+  const std::string own = matrix(l.input(0));
+  const int rank = right.count();
+  if (a->is_fixed()) {
+    l.give(0, l.reshape(l.product(l.input(1), rank - 2, *l.constant(own)), out));
+    return true;
+  }
+  Vector<int64_t> order;
+  for (int axis = 0; axis < rank; ++axis) order.push_back(axis);
+  std::swap(order[rank - 2], order[rank - 1]);
+  const std::string rows = l.emit("MatMul", {l.transpose(l.input(1), order), l.transpose(own, {1, 0})});
+  l.give(0, l.reshape(l.transpose(rows, order), out));
+  return true;
+}
+
+// Factors, weights that are not trained, sums with values.
+bool lower_gemm(Lowering& l) {
+  const double alpha = l.model.number(l.node, "alpha", 1), beta = l.model.number(l.node, "beta", 1);
+  const Constant *weight = l.constant(l.input(1)), *bias = l.node.has_input(2) ? l.constant(l.input(2)) : nullptr;
+  const bool fixed_bias = l.node.has_input(2) && (!bias || bias->is_fixed());
+  if (l.model.integer(l.node, "transA", 0) != 0) return false;
+  if (alpha == 1 && (beta == 1 || !l.node.has_input(2)) && weight && !weight->is_fixed() && !fixed_bias) return false;
+  std::string right = l.input(1);
+  if (l.model.integer(l.node, "transB", 0) != 0) right = l.transpose(right, {1, 0});
+  std::string y = l.emit("MatMul", {l.input(0), right});
+  if (alpha != 1) y = l.emit("Mul", {y, l.number(alpha)});
+  if (l.node.has_input(2) && beta != 0) {
+    if (beta != 1 && bias && !bias->is_fixed()) return false;
+    std::string sum = l.input(2);
+    if (beta != 1) sum = l.emit("Mul", {sum, l.number(beta)});
+    y = l.emit("Add", {y, sum});
+  }
+  l.give(0, y);
+  return true;
+}
+
+// Before operator set 13, all axes from `axis` on. A LogSoftmax that is not before a loss.
+bool lower_softmax(Lowering& l) {
+  const Shape x = l.shape(l.input(0));
+  const bool old = l.model.opset < 13;
+  const int axis = l.model.axis(l.node, l.model.integer(l.node, "axis", old ? 1 : -1), x.size());
+  if (old && axis + 1 != x.count()) {
+    Shape flat(x.begin(), x.begin() + axis);
+    flat.push_back(volume(x) / std::max<int64_t>(1, volume(flat)));
+    l.give(0, l.reshape(l.emit(l.node.op, {l.reshape(l.input(0), flat)}, {{"axis", int64_t{axis}}}), x));
+    return true;
+  }
+  if (l.node.op == "Softmax") {
+    if (x[axis] > 1) return false;
+    l.give(0, l.emit("Add", {l.emit("Mul", {l.input(0), l.number(0)}), l.number(1)}));
+    return true;
+  }
+  const std::string sum = l.emit("ReduceLogSumExp", {l.input(0)}, over({axis}));
+  l.give(0, l.emit("Sub", {l.input(0), sum}));
+  return true;
+}
+
+}  // namespace ff::importing

@@ -1,0 +1,107 @@
+// Operators of ONNX in terms of others.
+#include "search/import/lowering.h"
+
+#include <catch2/catch.hpp>
+
+#include "common/errors.h"
+#include "tests/support/message_of.h"
+
+using namespace ff;
+using namespace ff::importing;
+
+namespace {
+
+Constant integers(const Vector<int64_t>& values) { return Constant::of_integers({values.count()}, values); }
+
+// One node on "x" of this shape and on constants, lowered.
+Model lowered(const Shape& x, const Node& node, const std::map<std::string, Constant>& constants = {}) {
+  Model model;
+  model.file = "m.onnx";
+  model.opset = 13;
+  ModelInput input{"x", ElementType::f32, {}};
+  for (const int64_t size : x) input.dimensions.push_back({size, ""});
+  model.inputs = {input};
+  model.constants = constants;
+  model.nodes = {node};
+  model.outputs = {"y"};
+  bind_inputs(model, x[0], {});
+  infer_shapes_and_fold(model);
+  lower(model);
+  return model;
+}
+
+// "Reshape[2, 3] Concat[2, 6]": what is left, with shapes.
+std::string text_of(const Model& model) {
+  std::string text;
+  for (const Node& node : model.nodes)
+    if (node.op != "Identity")
+      text += (text.empty() ? "" : " ") + node.op + to_string(model.shapes.at(node.outputs[0]));
+  return text;
+}
+
+Node node(const std::string& op, const Vector<std::string>& inputs, std::map<std::string, Attribute> attributes = {}) {
+  return {"n", op, inputs, {"y"}, std::move(attributes)};
+}
+
+}  // namespace
+
+TEST_CASE("a transposed convolution whose windows do not overlap is a convolution of kernel 1") {
+  const Model model = lowered({2, 3, 4, 5}, node("ConvTranspose", {"x", "w"}, {{"strides", Vector<int64_t>{2, 2}}}),
+                              {{"w", Constant::of_floats({3, 6, 2, 2}, Vector<float>(72, 1.0f))}});
+  CHECK(text_of(model) ==
+        "Reshape[2, 3, 20, 1] Conv[2, 24, 20, 1] Reshape[2, 6, 2, 2, 4, 5] "
+        "Transpose[2, 6, 4, 2, 5, 2] Reshape[2, 6, 8, 10]");
+}
+
+TEST_CASE("the kernel of a transposed convolution is turned, and its channels change places") {
+  Vector<float> values;
+  for (int i = 0; i < 12; ++i) values.push_back(static_cast<float>(i));
+  Constant weight = Constant::of_floats({2, 2, 3}, values);  // [in, out, kernel]
+  weight.parameter = "w";
+  weight.origin.first = 100;
+  const Model model = lowered({2, 2, 5}, node("ConvTranspose", {"x", "w"}), {{"w", weight}});
+  const Node& conv = model.nodes[0];
+  REQUIRE(conv.op == "Conv");
+  const Constant& turned = *model.constant(conv.inputs[1]);
+  CHECK(*turned.floats == Vector<float>{2, 1, 0, 8, 7, 6, 5, 4, 3, 11, 10, 9});
+  CHECK(turned.origin.at(0) == 102);
+  CHECK(model.integers(conv, "pads", {}) == Vector<int64_t>{2, 2});
+}
+
+TEST_CASE("nearest enlargement is copies, linear enlargement a product with a constant matrix") {
+  const std::map<std::string, Constant> twice = {{"s", Constant::of_floats({3}, {1, 1, 2})}};
+  CHECK(text_of(lowered({2, 3, 4},
+                        node("Resize", {"x", "", "s"},
+                             {{"coordinate_transformation_mode", std::string("asymmetric")},
+                              {"nearest_mode", std::string("floor")}}),
+                        twice)) == "Reshape[2, 12, 1, 1] Concat[2, 12, 2, 1] Reshape[2, 3, 8]");
+  const Model model = lowered({2, 3, 2}, node("Resize", {"x", "", "s"}, {{"mode", std::string("linear")}}), twice);
+  CHECK(text_of(model) == "FixedProduct[2, 3, 4]");
+  CHECK(*model.constant(model.nodes[0].inputs[1])->floats == Vector<float>{1, 0, 0.75f, 0.25f, 0.25f, 0.75f, 0, 1});
+}
+
+TEST_CASE("every other element is a row of its own, and chosen elements are ranges") {
+  CHECK(text_of(lowered({2, 6}, node("Slice", {"x", "b", "e", "a", "s"}),
+                        {{"b", integers({1})}, {"e", integers({6})}, {"a", integers({1})}, {"s", integers({2})}})) ==
+        "Slice[2, 5] Pad[2, 6] Reshape[2, 3, 2] Slice[2, 3, 1] Reshape[2, 3]");
+  CHECK(text_of(lowered({2, 6}, node("Gather", {"x", "i"}, {{"axis", int64_t{1}}}), {{"i", integers({4, 5, 0, 1})}})) ==
+        "Slice[2, 2] Slice[2, 2] Concat[2, 4]");
+}
+
+TEST_CASE("a convolution of volumes is one of images") {
+  const Model model = lowered({2, 3, 4, 5, 6}, node("Conv", {"x", "w"}, {{"pads", Vector<int64_t>{1, 1, 1, 1, 1, 1}}}),
+                              {{"w", Constant::of_floats({7, 3, 3, 3, 3}, Vector<float>(567, 1.0f))}});
+  CHECK(model.shapes.at("y") == Shape{2, 7, 4, 5, 6});
+  CHECK(text_of(model).find("Conv[2, 7, 28, 6]") != std::string::npos);
+}
+
+TEST_CASE("recurrent layers that are not understood are refused") {
+  const std::map<std::string, Constant> weights = {{"w", Constant::of_floats({1, 6, 3}, Vector<float>(18, 1.0f))},
+                                                   {"r", Constant::of_floats({1, 6, 2}, Vector<float>(12, 1.0f))}};
+  const auto refusal = [&](std::map<std::string, Attribute> attributes) {
+    return message_of<InputError>([&] { lowered({2, 4, 3}, node("GRU", {"x", "w", "r"}, attributes), weights); });
+  };
+  CHECK(refusal({{"activations", std::string("Relu,Tanh")}}) ==
+        "m.onnx: GRU \"n\": has the activations Relu,Tanh, expected Sigmoid and Tanh");
+  CHECK(refusal({{"clip", 1.0}}) == "m.onnx: GRU \"n\": has an attribute clip, which is not understood");
+}
