@@ -6,16 +6,11 @@
 #include <sstream>
 
 #include "search/explain/what_if.h"
+#include "search/report/line.h"
 #include "search/report/summary.h"
 
 namespace ff {
 namespace {
-
-std::string line(const char* format, auto... values) {
-  char text[600];
-  std::snprintf(text, sizeof text, format, values...);
-  return text;
-}
 
 double microseconds(Nanoseconds time) { return static_cast<double>(time) / 1000; }
 

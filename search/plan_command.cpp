@@ -7,6 +7,7 @@
 #include "search/explain/what_if.h"
 #include "search/framework_settings.h"
 #include "search/plan_answers.h"
+#include "search/report/line.h"
 #include "search/report/summary.h"
 
 namespace ff {
@@ -18,12 +19,6 @@ Json plan_to_json(const SettingsPrediction& plan) {
           {"memory_bytes", plan.memory_bytes},
           {"memory_share", plan.memory_share},
           {"extrapolated", plan.extrapolated}};
-}
-
-std::string line(const char* format, auto... values) {
-  char text[400];
-  std::snprintf(text, sizeof text, format, values...);
-  return text;
 }
 
 std::string plans_to_text(const SettingsSearchResult& result) {
