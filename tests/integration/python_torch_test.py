@@ -284,8 +284,8 @@ class PythonTorchTest(unittest.TestCase):
             def forward(self, x):
                 return torch.cumsum(self.fc(x), 1)
 
-        frozen = Mlp()
-        frozen.layers[0].requires_grad_(False)
+        frozen = Cnn()
+        frozen.first.requires_grad_(False)
         mixed = Cnn()
         mixed.norm.eval()
         x = torch.randn(2, 4)
@@ -320,7 +320,7 @@ class PythonTorchTest(unittest.TestCase):
                 self.assertIsInstance(raised.exception, ffsearch.InputError)
                 self.assertEqual(str(raised.exception), message)
         for call, beginning in ((lambda: ffsearch.from_torch(Unknown(), x), "unknown: "),
-                                (lambda: ffsearch.from_torch(frozen, torch.randn(2, 20)), "mlp: ")):
+                                (lambda: ffsearch.from_torch(frozen, images()[0]), "cnn: ")):
             with self.assertRaises(ffsearch.InputError) as raised:
                 call()
             self.assertEqual(raised.exception.exit_code, 1)
