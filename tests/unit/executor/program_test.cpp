@@ -73,6 +73,9 @@ TEST_CASE("over an ordered transport no update stands between an iteration's ker
     const auto transport = make_ordered_transport(world, host);
     Vector<Activity> seen;
     Program program(file.graph, file.strategy, file.issue_order, *backend, *transport, {});
+    initialize_parameters(program, 0);
+    for (const InputBuffer& input : program.plan().inputs)
+      backend->fill_zero(program.address(input.memory), input.block.volume() * element_bytes);
     program.attach(std::make_unique<Activities>(seen));
     program.run(0, true);
     const auto first_update = std::find(seen.begin(), seen.end(), Activity::update);
