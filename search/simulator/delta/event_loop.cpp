@@ -243,7 +243,7 @@ void EventLoop::follow(OperatorId op, int part, Nanoseconds end) {
       else queue_.push({end, make_task_key(transfer_kind(direction), e, part, part), part, 0});
       continue;
     }
-    plan.for_each_pair_of_sender<direction>(part, [&](const BlockPair& pair, int32_t index) {
+    plan.for_each_pair_of_sender<direction>(part, [&, e = e, next = next](const BlockPair& pair, int32_t index) {
       const int32_t next_part = receiver_of(pair, direction);
       if (next_parts[next_part].device == tasks.device) arrive<direction>(next, next_part, end);
       else
