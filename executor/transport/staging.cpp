@@ -33,7 +33,7 @@ class PinnedBuffers {
   std::multimap<int64_t, void*> free_;
 };
 
-struct Operation {
+struct StagedOperation {
   enum class Kind : uint8_t { send, receive, all_reduce, collective };
   Kind kind = Kind::send;
   void* device = nullptr;
@@ -66,7 +66,7 @@ class StagingTransport : public DeviceTransport {
       } catch (const std::exception&) {  // another rank failed, which says so itself
       }
     }
-    for (Operation& operation : slots_)
+    for (StagedOperation& operation : slots_)
       if (operation.copied) backend_.destroy_event(operation.copied);
     backend_.destroy_event(follow_);
     backend_.destroy_stream(out_);
@@ -75,8 +75,8 @@ class StagingTransport : public DeviceTransport {
   std::string name() const override { return "staging"; }
 
   Request send(const void* memory, int64_t bytes, int destination, OperationLabel label) override {
-    Operation operation;
-    operation.kind = Operation::Kind::send;
+    StagedOperation operation;
+    operation.kind = StagedOperation::Kind::send;
     operation.device = const_cast<void*>(memory);
     operation.bytes = bytes;
     operation.peer = destination;
@@ -85,8 +85,8 @@ class StagingTransport : public DeviceTransport {
   }
 
   Request receive(void* memory, int64_t bytes, int source, OperationLabel label) override {
-    Operation operation;
-    operation.kind = Operation::Kind::receive;
+    StagedOperation operation;
+    operation.kind = StagedOperation::Kind::receive;
     operation.device = memory;
     operation.bytes = bytes;
     operation.pinned = buffers_.take(bytes);
@@ -96,8 +96,8 @@ class StagingTransport : public DeviceTransport {
   }
 
   Request all_reduce(GroupId group, float* values, int64_t elements, OperationLabel label) override {
-    Operation operation;
-    operation.kind = Operation::Kind::all_reduce;
+    StagedOperation operation;
+    operation.kind = StagedOperation::Kind::all_reduce;
     operation.device = values;
     operation.bytes = elements * static_cast<int64_t>(sizeof(float));
     operation.label = label;
@@ -108,8 +108,8 @@ class StagingTransport : public DeviceTransport {
   Request collective(GroupId group, const CollectiveCall& call, OperationLabel label) override {
     const Vector<int>& ranks = groups_[group];
     const int place = static_cast<int>(std::lower_bound(ranks.begin(), ranks.end(), rank()) - ranks.begin());
-    Operation operation;
-    operation.kind = Operation::Kind::collective;
+    StagedOperation operation;
+    operation.kind = StagedOperation::Kind::collective;
     operation.label = label;
     operation.group = group;
     operation.device = const_cast<void*>(call.send);
@@ -125,13 +125,13 @@ class StagingTransport : public DeviceTransport {
   bool test(Request& request) override {
     if (!request.pending()) return true;
     progress();
-    Operation& operation = slots_[static_cast<size_t>(request.slot)];
+    StagedOperation& operation = slots_[static_cast<size_t>(request.slot)];
     // A send's memory may be written again after the copy: the backend's stream waits for it.
-    if (operation.kind == Operation::Kind::send) {
+    if (operation.kind == StagedOperation::Kind::send) {
       backend_.wait_for_event(operation.copied);
     } else {
       if (!operation.started || !host_.test(operation.inner)) return false;
-      if (operation.kind != Operation::Kind::collective)
+      if (operation.kind != StagedOperation::Kind::collective)
         backend_.copy_from_host(operation.pinned, operation.device, operation.bytes);
       else if (operation.received)
         backend_.copy_from_host(operation.received, operation.receiver, operation.received_bytes);
@@ -171,7 +171,7 @@ class StagingTransport : public DeviceTransport {
   void give_up() override { given_up_ = true; }
 
  private:
-  Request copy_out(Operation operation) {
+  Request copy_out(StagedOperation operation) {
     if (operation.bytes > 0) operation.pinned = buffers_.take(operation.bytes);
     const Request request = keep(operation);
     backend_.record_event(follow_);
@@ -186,13 +186,13 @@ class StagingTransport : public DeviceTransport {
   // Starts what has been copied out, in order, and takes back the buffers that nobody needs any more.
   void progress() {
     while (!waiting_.empty()) {
-      Operation& operation = slots_[static_cast<size_t>(waiting_.front())];
+      StagedOperation& operation = slots_[static_cast<size_t>(waiting_.front())];
       if (!backend_.event_done(operation.copied)) break;
       switch (operation.kind) {
-        case Operation::Kind::send:
+        case StagedOperation::Kind::send:
           operation.inner = host_.send(operation.pinned, operation.bytes, operation.peer, operation.label);
           break;
-        case Operation::Kind::collective:
+        case StagedOperation::Kind::collective:
           operation.call->send = operation.pinned;
           operation.inner = host_.collective(operation.group, *operation.call, operation.label);
           break;
@@ -204,9 +204,9 @@ class StagingTransport : public DeviceTransport {
       waiting_.pop_front();
     }
     while (!ending_.empty()) {
-      Operation& operation = slots_[static_cast<size_t>(ending_.front())];
-      const bool done = operation.kind == Operation::Kind::send ? operation.started && host_.test(operation.inner)
-                                                                : backend_.event_done(operation.copied);
+      StagedOperation& operation = slots_[static_cast<size_t>(ending_.front())];
+      const bool done = operation.kind == StagedOperation::Kind::send ? operation.started && host_.test(operation.inner)
+                                                                      : backend_.event_done(operation.copied);
       if (!done) break;
       if (operation.pinned) buffers_.give_back(operation.pinned, operation.bytes);
       if (operation.received) buffers_.give_back(operation.received, operation.received_bytes);
@@ -216,7 +216,7 @@ class StagingTransport : public DeviceTransport {
     }
   }
 
-  Request keep(Operation operation) {
+  Request keep(StagedOperation operation) {
     if (free_.empty()) {
       free_.push_back(static_cast<int>(slots_.size()));
       slots_.emplace_back();
@@ -224,7 +224,7 @@ class StagingTransport : public DeviceTransport {
     }
     const Request request{free_.back()};
     free_.pop_back();
-    Operation& slot = slots_[static_cast<size_t>(request.slot)];
+    StagedOperation& slot = slots_[static_cast<size_t>(request.slot)];
     operation.copied = slot.copied;
     slot = operation;
     return request;
@@ -235,7 +235,7 @@ class StagingTransport : public DeviceTransport {
   std::map<GroupId, Vector<int>> groups_;  // their ranks
   void* out_;                              // stream of the copies to the host
   CudaEvent follow_;                       // of the backend's stream
-  std::deque<Operation> slots_;
+  std::deque<StagedOperation> slots_;
   Vector<int> free_;
   std::deque<int> waiting_;  // copied out, then started, in this order
   std::deque<int> ending_;   // waited for, until their buffers are free

@@ -508,8 +508,6 @@ bool lower_pad(Lowering& l) {
   const auto below = [](int64_t size) { return size < 0; };
   const bool cuts = std::any_of(pads.before.begin(), pads.before.end(), below) ||
                     std::any_of(pads.behind.begin(), pads.behind.end(), below);
-  int padded = 0;
-  for (const int axis : x.indices()) padded += pads.before[axis] != 0 || pads.behind[axis] != 0 ? 1 : 0;
   if (mode == "constant" && value == 0 && !cuts && x.size() <= 4 && !l.node.has_input(3)) return false;
   std::string y = l.input(0);
   if (mode == "constant") {
