@@ -57,7 +57,6 @@ class MultiHeadAttention : public OperatorDefinition {
   Work forward_work(const Block& part) const override;
   Work backward_work(const Block& part, bool input_gradients) const override;
   AttentionWork attention_work(const Block& part, bool backward) const override;
-  int product_count() const override { return 2; }  // to queries, keys and values at once, and of the output
 
   bool rotary() const { return rotary_channels > 0; }
 

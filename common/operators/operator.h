@@ -168,8 +168,6 @@ class OperatorDefinition {
   // input_gradients: does any input need its gradient (false for the first layer)?
   virtual Work backward_work(const Block& part, bool input_gradients) const;
   virtual AttentionWork attention_work(const Block& /*part*/, bool /*backward*/) const { return {}; }
-  // Matrix products of forward, without those of attention_work; their flops are about equal.
-  virtual int product_count() const { return 1; }
   // Bytes that backward moves beyond that where it adds to the gradients of the parameters, which are then read too,
   // instead of writing them.
   virtual double gradient_addition_bytes(const Block& part) const;
