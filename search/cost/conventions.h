@@ -31,7 +31,7 @@ struct FrameworkConventions {
   // In front of the reduction of gradients, on the device: bytes that are moved for each parameter.
   double gradient_copy_bytes = 0;
   // What kernels keep, and need while they run, follows framework_workspace_bytes and framework_scratch_bytes.
-  bool keeps_own_memory = false;
+  bool framework_memory = false;
   // Bytes of a gradient where each holder of sharded optimizer state has all gradients. The state has the master
   // weights too, so that holders have whole weights in bf16 alone.
   int whole_gradient_bytes = 4;

@@ -101,12 +101,12 @@ const MemoryModel::PartBytes& MemoryModel::part_bytes(OperatorId id, const Degre
   for (int number = 0, parts = parts_of(degrees); number < parts; ++number) {
     const Block part = definition.part(degrees, number);
     int64_t fixed = 0;
-    const bool own = !framework_.keeps_own_memory;
-    result.workspaces.push_back(own ? definition.workspace_bytes(part)
-                                    : framework_workspace_bytes(definition, part, framework_));
+    const bool framework = framework_.framework_memory;
+    result.workspaces.push_back(framework ? framework_workspace_bytes(definition, part, framework_)
+                                          : definition.workspace_bytes(part));
     result.conversions.push_back(
-        own ? conversion_bytes(definition, part, op.has_backward, graph().inputs_with_gradient(id))
-            : framework_scratch_bytes(definition, part, framework_));
+        framework ? framework_scratch_bytes(definition, part, framework_)
+                  : conversion_bytes(definition, part, op.has_backward, graph().inputs_with_gradient(id)));
     result.scratch.push_back(definition.shared_workspace_bytes(part));
     int64_t outputs = 0, gradients = 0;
     for (size_t o = 0; o < op.outputs.size(); ++o) {
@@ -354,7 +354,7 @@ MemoryModel::Share MemoryModel::group_share(int g, const Strategy& strategy) {
 
 // In mixed precision frameworks shard the master weights with the optimizer's state.
 bool MemoryModel::framework_shards(bool sharded) const {
-  return sharded && framework_.keeps_own_memory && graph().activation_type == DataType::bf16;
+  return sharded && framework_.framework_memory && graph().activation_type == DataType::bf16;
 }
 
 // Of operators that share parameters: piece by piece.

@@ -205,7 +205,7 @@ FrameworkConventions conventions_of(const Parallelism& parallelism) {
   result.accumulates_in_products = parallelism.framework == "megatron";
   result.replicates_length = !parallelism.sequence_parallel && parallelism.tensor > 1;
   result.overlapped_collectives = true;
-  result.keeps_own_memory = true;
+  result.framework_memory = true;
   result.whole_gradient_bytes = parallelism.framework == "deepspeed" ? 2 : 4;
   result.gradient_copy_bytes = fsdp ? fsdp_gradient_copy_bytes : 0;
   result.gathered_share = 0.5;

@@ -57,7 +57,7 @@ TEST_CASE("frameworks shard master weights with the optimizer's state") {
     TaskGraphBuilder builder(graph, synchronization);
     const TaskGraph tasks = builder.build(strategy);
     FrameworkConventions conventions;
-    conventions.keeps_own_memory = true;
+    conventions.framework_memory = true;
     conventions.whole_gradient_bytes = whole_gradient_bytes;
     MemoryModel model(builder, 2, 2, {}, conventions);
     const auto needs = model.needs(strategy, tasks, default_issue_order(builder, tasks), TransferBuffers::preallocated);
