@@ -34,6 +34,7 @@
 #include <cassert>
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <string_view>
 
 #include "common/topology.h"
@@ -61,38 +62,6 @@ enum class TaskKind : uint8_t {  // in the order in which ties are broken
   parameter_copy
 };
 constexpr size_t task_kind_count = 18;
-std::string_view to_string(TaskKind kind);
-
-inline bool is_edge_transfer(TaskKind kind) { return kind == TaskKind::activation || kind == TaskKind::gradient; }
-inline bool is_parameter_transfer(TaskKind kind) {
-  return kind == TaskKind::parameter_gradient || kind == TaskKind::parameter_values;
-}
-inline bool is_transfer(TaskKind kind) { return is_edge_transfer(kind) || is_parameter_transfer(kind); }
-inline bool is_statistics(TaskKind kind) {
-  return kind == TaskKind::forward_statistics || kind == TaskKind::backward_statistics;
-}
-inline bool is_compute(TaskKind kind) {
-  return kind == TaskKind::forward || kind == TaskKind::backward || kind == TaskKind::recompute || is_statistics(kind);
-}
-inline bool occupies_device(TaskKind kind) {  // its own, and no link
-  return is_compute(kind) || kind == TaskKind::update || kind == TaskKind::barrier || kind == TaskKind::parameter_copy;
-}
-inline bool is_reduction(TaskKind kind) {
-  return kind == TaskKind::forward_reduction || kind == TaskKind::backward_reduction;
-}
-inline bool is_edge_collective(TaskKind kind) {
-  return kind == TaskKind::activation_collective || kind == TaskKind::gradient_collective;
-}
-inline bool is_parameter_collective(TaskKind kind) {
-  return kind == TaskKind::synchronization || kind == TaskKind::parameter_all_gather;
-}
-inline bool is_collective(TaskKind kind) {
-  return is_reduction(kind) || is_parameter_collective(kind) || is_edge_collective(kind);
-}
-inline bool is_forward(TaskKind kind) {  // runs in evaluation too
-  return kind == TaskKind::forward || kind == TaskKind::forward_statistics || kind == TaskKind::activation ||
-         kind == TaskKind::activation_collective;
-}
 
 // Which way through the graph. Backward is forward with producers and consumers in each other's place.
 enum class Direction : uint8_t { forward, backward };
@@ -103,6 +72,87 @@ struct PerDirection {  // one of something for each
   T& operator[](Direction direction) { return values[static_cast<size_t>(direction)]; }
   const T& operator[](Direction direction) const { return values[static_cast<size_t>(direction)]; }
 };
+
+// What a task occupies while it runs: its device and no link; the route from its device to another; collectives: the
+// routes among several devices.
+enum class Occupies : uint8_t { device, route, routes };
+// What it belongs to, which is the subject of its key: an operator, an edge, a unit of parameters (by its group), or a
+// device alone.
+enum class TaskSubject : uint8_t { op, edge, unit, device };
+
+struct TaskKindInfo {
+  TaskKind kind;
+  std::string_view name;
+  Occupies occupies;
+  TaskSubject subject;
+  Direction direction = Direction::forward;  // of compute tasks, reductions, transfers and collectives of edges
+  bool in_evaluation = false;
+};
+constexpr TaskKindInfo task_kinds[task_kind_count] = {
+    {TaskKind::forward, "forward", Occupies::device, TaskSubject::op, Direction::forward, true},
+    {TaskKind::activation, "activation", Occupies::route, TaskSubject::edge, Direction::forward, true},
+    {TaskKind::backward, "backward", Occupies::device, TaskSubject::op, Direction::backward},
+    {TaskKind::gradient, "gradient", Occupies::route, TaskSubject::edge, Direction::backward},
+    {TaskKind::synchronization, "synchronization", Occupies::routes, TaskSubject::unit},
+    {TaskKind::update, "update", Occupies::device, TaskSubject::unit},
+    {TaskKind::forward_statistics, "forward_statistics", Occupies::device, TaskSubject::op, Direction::forward, true},
+    {TaskKind::forward_reduction, "forward_reduction", Occupies::routes, TaskSubject::op},
+    {TaskKind::backward_statistics, "backward_statistics", Occupies::device, TaskSubject::op, Direction::backward},
+    {TaskKind::backward_reduction, "backward_reduction", Occupies::routes, TaskSubject::op, Direction::backward},
+    {TaskKind::activation_collective, "activation_collective", Occupies::routes, TaskSubject::edge, Direction::forward,
+     true},
+    {TaskKind::gradient_collective, "gradient_collective", Occupies::routes, TaskSubject::edge, Direction::backward},
+    {TaskKind::barrier, "barrier", Occupies::device, TaskSubject::device},
+    {TaskKind::parameter_gradient, "parameter_gradient", Occupies::route, TaskSubject::unit},
+    {TaskKind::parameter_values, "parameter_values", Occupies::route, TaskSubject::unit},
+    {TaskKind::recompute, "recompute", Occupies::device, TaskSubject::op},
+    {TaskKind::parameter_all_gather, "parameter_all_gather", Occupies::routes, TaskSubject::unit},
+    {TaskKind::parameter_copy, "parameter_copy", Occupies::device, TaskSubject::unit},
+};
+constexpr std::string_view to_string(TaskKind kind) { return task_kinds[static_cast<size_t>(kind)].name; }
+
+// A set of kinds, one bit each: where the search spends its time a kind is looked up in a word, not in the table.
+template <typename Condition>
+constexpr uint32_t kinds_where(const Condition& condition) {
+  uint32_t kinds = 0;
+  for (const TaskKindInfo& info : task_kinds)
+    if (condition(info)) kinds |= uint32_t{1} << static_cast<unsigned>(info.kind);
+  return kinds;
+}
+constexpr uint32_t kinds_of(Occupies occupies) {
+  return kinds_where([=](const TaskKindInfo& info) { return info.occupies == occupies; });
+}
+constexpr uint32_t kinds_of(TaskSubject subject) {
+  return kinds_where([=](const TaskKindInfo& info) { return info.subject == subject; });
+}
+template <uint32_t kinds>
+constexpr bool is_one_of(TaskKind kind) {
+  return (kinds >> static_cast<unsigned>(kind) & 1) != 0;
+}
+
+constexpr uint32_t device_kinds = kinds_of(Occupies::device), transfer_kinds = kinds_of(Occupies::route),
+                   collective_kinds = kinds_of(Occupies::routes), operator_kinds = kinds_of(TaskSubject::op),
+                   edge_kinds = kinds_of(TaskSubject::edge), unit_kinds = kinds_of(TaskSubject::unit);
+constexpr bool occupies_device(TaskKind kind) { return is_one_of<device_kinds>(kind); }
+constexpr bool is_compute(TaskKind kind) { return is_one_of<device_kinds & operator_kinds>(kind); }
+constexpr bool is_transfer(TaskKind kind) { return is_one_of<transfer_kinds>(kind); }
+constexpr bool is_edge_transfer(TaskKind kind) { return is_one_of<transfer_kinds & edge_kinds>(kind); }
+constexpr bool is_parameter_transfer(TaskKind kind) { return is_one_of<transfer_kinds & unit_kinds>(kind); }
+constexpr bool is_collective(TaskKind kind) { return is_one_of<collective_kinds>(kind); }
+constexpr bool is_reduction(TaskKind kind) { return is_one_of<collective_kinds & operator_kinds>(kind); }
+constexpr bool is_edge_collective(TaskKind kind) { return is_one_of<collective_kinds & edge_kinds>(kind); }
+constexpr bool is_parameter_collective(TaskKind kind) { return is_one_of<collective_kinds & unit_kinds>(kind); }
+constexpr bool is_statistics(TaskKind kind) {
+  return kind == TaskKind::forward_statistics || kind == TaskKind::backward_statistics;
+}
+constexpr bool is_forward(TaskKind kind) {  // runs in evaluation too
+  return is_one_of<kinds_where([](const TaskKindInfo& info) { return info.in_evaluation; })>(kind);
+}
+constexpr Direction direction_of(TaskKind kind) {
+  constexpr uint32_t backward =
+      kinds_where([](const TaskKindInfo& info) { return info.direction == Direction::backward; });
+  return is_one_of<backward>(kind) ? Direction::backward : Direction::forward;
+}
 
 constexpr TaskKind compute_kind(Direction direction) {
   return direction == Direction::forward ? TaskKind::forward : TaskKind::backward;
@@ -119,14 +169,6 @@ constexpr TaskKind transfer_kind(Direction direction) {
 constexpr TaskKind collective_kind(Direction direction) {
   return direction == Direction::forward ? TaskKind::activation_collective : TaskKind::gradient_collective;
 }
-// Of compute tasks, reductions, transfers and collectives of edges.
-constexpr Direction direction_of(TaskKind kind) {
-  return kind == TaskKind::backward || kind == TaskKind::backward_statistics || kind == TaskKind::backward_reduction ||
-                 kind == TaskKind::gradient || kind == TaskKind::gradient_collective
-             ? Direction::backward
-             : Direction::forward;
-}
-
 // Says which task it is and breaks ties of ready times: a fixed function of what the task is, never of the order in
 // which tasks were created. From the highest bit: kind (5 bits), subject (20), part (20), other (19).
 //   compute tasks     subject: operator, part: part
@@ -141,9 +183,12 @@ constexpr Direction direction_of(TaskKind kind) {
 //   parameters' transfers
 //                     as update, other: the device that is not the owner
 //   barrier           part: device
+// Events of delta simulation are 24 bytes with a key of 64 bits. What has no room is refused when a task graph or the
+// state of a simulation is built (check_room_in_keys).
 using TaskKey = uint64_t;
+constexpr int64_t most_key_subjects = 1 << 20, most_key_parts = 1 << 20, most_key_others = 1 << 19;
 constexpr TaskKey make_task_key(TaskKind kind, int64_t subject, int64_t part, int64_t other) {
-  assert(subject < (1 << 20) && part < (1 << 20) && other < (1 << 19));
+  assert(subject < most_key_subjects && part < most_key_parts && other < most_key_others);
   return static_cast<uint64_t>(kind) << 59 | static_cast<uint64_t>(subject) << 39 | static_cast<uint64_t>(part) << 19 |
          static_cast<uint64_t>(other);
 }
@@ -153,6 +198,13 @@ constexpr int part_of(TaskKey key) { return static_cast<int>(key >> 19 & 0xFFFFF
 // Kind and subject.
 constexpr uint64_t prefix_of(TaskKey key) { return key >> 39; }
 constexpr int other_of(TaskKey key) { return static_cast<int>(key & 0x7FFFF); }
+
+// Throws InputError where there are more, naming what they are of: "operator \"fc1\": 600000 parts, ...".
+void check_room_in_keys(const std::string& of, const std::string& what, int64_t count, int64_t most);
+// Parts are numbered as those of consumers and of producers.
+inline void check_parts_in_keys(const std::string& op, int64_t parts) {
+  if (parts > most_key_others) check_room_in_keys("operator \"" + op + '"', "parts", parts, most_key_others);
+}
 
 struct BlockPair;
 

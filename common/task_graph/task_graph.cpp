@@ -12,6 +12,10 @@ TaskGraphBuilder::TaskGraphBuilder(const Graph& graph, Synchronization synchroni
                                    int micro_batches, int replicas)
     : graph_(graph), synchronization_(synchronization), recomputed_(std::move(recomputed)),
       micro_batches_(micro_batches), replicas_(replicas), edges_(edges_of(graph)), groups_(parameter_groups(graph)) {
+  const std::string of = "graph \"" + graph.name + '"';
+  check_room_in_keys(of, "operators", graph.operators.count(), most_key_subjects);
+  check_room_in_keys(of, "edges", edges_.count(), most_key_subjects);
+  check_room_in_keys(of, "groups of parameters", groups_.count(), most_key_subjects);
   pair_cache_.resize(edges_.size());
   exchange_cache_.resize(edges_.size());
   piece_cache_.resize(groups_.size());

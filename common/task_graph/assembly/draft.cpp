@@ -7,12 +7,17 @@ Draft::Draft(TaskGraphBuilder& builder_, const Strategy& strategy_, DeviceId dev
   result.device = device;
   result.synchronization = builder.synchronization();
   result.pairs.resize(builder.edges().size());
+  DeviceId most = -1;
   for (OperatorId op : graph.operator_ids()) {
     Vector<int32_t>& parts = result.parts.emplace_back();
     const Vector<DeviceId>& devices = strategy[op].devices;
-    for (int32_t part = 0; part < devices.count(); ++part)
+    check_parts_in_keys(graph.operators[op].name, devices.count());
+    for (int32_t part = 0; part < devices.count(); ++part) {
       if (is_here(devices[part])) parts.push_back(part);
+      most = std::max(most, devices[part]);
+    }
   }
+  check_room_in_keys("strategy", "devices", int64_t{most} + 1, most_key_others);
 }
 
 int32_t Draft::add_parts(OperatorId op, TaskKind kind) {

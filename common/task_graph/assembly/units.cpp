@@ -1,12 +1,11 @@
 #include "common/task_graph/assembly/units.h"
 
-#include <string>
-
-#include "common/errors.h"
-
 namespace ff::assembly {
 
 Task UnitDraft::new_task(TaskKind kind, int64_t number, int64_t other) const {
+  if (number >= most_key_parts)
+    check_room_in_keys("parameter group \"" + draft_.builder.groups()[unit.group].name + '"',
+                       "pieces times micro-batches, or more", number + 1, most_key_parts);
   Task task{make_task_key(kind, unit.group, number, other), kind};
   task.unit = static_cast<int32_t>(draft_.result.units.size());
   return task;
@@ -20,12 +19,7 @@ int32_t UnitDraft::add(UnitTask at, const Task& task) {
 }
 
 int32_t UnitDraft::add_collective(TaskKind kind, int round, int rounds) {
-  const int64_t number = int64_t{unit.number} * rounds + round;
-  if (number >= 1 << 20)
-    throw InputError("parameter group \"" + draft_.builder.groups()[unit.group].name +
-                     "\": its pieces times micro-batches are " + std::to_string(number) +
-                     " and more, but a task graph numbers 1048576 at most");
-  Task task = new_task(kind, number, 0);
+  Task task = new_task(kind, int64_t{unit.number} * rounds + round, 0);
   task.round = round;
   task.bytes = unit.bytes;
   const int64_t moved = (unit.holder_count() - 1) * unit.bytes;

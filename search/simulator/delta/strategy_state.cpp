@@ -9,6 +9,7 @@ namespace ff::delta {
 StrategyState::StrategyState(TaskGraphBuilder& builder_, const Topology& topology_, TaskCostModel& costs_)
     : NetworkStructure(builder_), topology(topology_), costs(costs_), operators(graph.operators.size()),
       tasks(graph.operators.size()), edges(builder.edges().size()), groups(builder.groups().size()), plans_(builder_) {
+  check_room_in_keys("topology", "devices", topology.devices.count(), most_key_others);
   for (const ParameterGroup& group : builder.groups()) partitions_.emplace_back(graph, group);
 }
 
@@ -91,6 +92,7 @@ void StrategyState::set_operator(OperatorId op) {
   state.devices = configuration.devices;
   state.degrees = configuration.degrees;
   const size_t parts = state.devices.size();
+  check_parts_in_keys(graph.operators[op].name, state.parts());
   state.kernel[Direction::forward].resize(parts);
   state.kernel[Direction::backward].assign(parts, 0);
   const TaskCostModel::PartCosts* part_costs = nullptr;
@@ -215,6 +217,9 @@ void StrategyState::set_group(int g) {
   for (size_t position = 0; position < group.operators.size(); ++position)
     state.lists[position] = partitions_[g].shards(position, operators[group.operators[position]].degrees);
   const ParameterPartition& partition = partitions_[g].partition(state.lists);
+  if (partition.piece_bytes.count() > most_key_parts)
+    check_room_in_keys("parameter group \"" + group.name + '"', "pieces", partition.piece_bytes.count(),
+                       most_key_parts);
   find_holders(g, partition);
 
   // Pieces with the same holders, and the same owner, are one unit.
