@@ -288,13 +288,15 @@ class GraphParser {
             graph_.tensors[output].has_gradient = true;
       }
     }
-    if (graph_.losses.empty())
-      place_.at("operators").fail("no operator is a loss; training needs one of type softmax_cross_entropy");
-    if (std::none_of(graph_.losses.begin(), graph_.losses.end(),
-                     [&](OperatorId op) { return graph_.operators[op].definition->counts_correct(); }))
+    constexpr const char* needed = "; training needs one of type softmax_cross_entropy or mean_loss";
+    if (graph_.losses.empty()) place_.at("operators").fail("no operator is a loss" + std::string(needed));
+    // One that only steers what others learn is not enough.
+    if (std::none_of(graph_.losses.begin(), graph_.losses.end(), [&](OperatorId op) {
+          const OperatorDefinition& loss = *graph_.operators[op].definition;
+          return loss.counts_correct() || loss.type() == "mean_loss";
+        }))
       place_.at("operators")
-          .fail("its only loss is of type " + graph_.operators[graph_.losses[0]].definition->type() +
-                "; training needs one of type softmax_cross_entropy");
+          .fail("its only loss is of type " + graph_.operators[graph_.losses[0]].definition->type() + needed);
   }
 
   JsonPlace place_;

@@ -7,6 +7,7 @@
 #include <map>
 #include <numeric>
 
+#include "common/operators/softmax.h"
 #include "common/philox.h"
 #include "executor/npy_file.h"
 #include "executor/runs.h"
@@ -40,17 +41,25 @@ Vector<int64_t> rearranged(const OperatorDefinition& definition, int input, cons
   return result;
 }
 
-// Lowers the limits of the elements of a sample, `from` being those that the tensor has, row-major.
-void lower_limits(const Graph& graph, TensorId tensor, const Vector<int64_t>& from, Vector<int64_t>& limits) {
+constexpr int64_t none_ignored = std::numeric_limits<int64_t>::min();
+
+// Lowers the limits of the elements of a sample, `from` being those that the tensor has, row-major; and finds the label
+// that a loss ignores.
+void lower_limits(const Graph& graph, TensorId tensor, const Vector<int64_t>& from, Vector<int64_t>& limits,
+                  Vector<int64_t>& ignored) {
   for (const TensorUse& use : graph.tensors[tensor].uses) {
     const Operator& op = graph.operators[use.consumer];
     if (rearranges_integers(*op.definition)) {
-      lower_limits(graph, op.outputs[0], rearranged(*op.definition, use.input, from), limits);
+      lower_limits(graph, op.outputs[0], rearranged(*op.definition, use.input, from), limits, ignored);
       continue;
     }
     const int64_t limit = op.definition->index_limit(use.input);
-    for (const int64_t element : from)
-      if (element >= 0) limits[element] = std::min(limits[element], limit);
+    const auto* loss = dynamic_cast<const SoftmaxCrossEntropy*>(op.definition.get());
+    for (const int64_t element : from) {
+      if (element < 0) continue;
+      limits[element] = std::min(limits[element], limit);
+      if (loss && loss->ignored_label) ignored[element] = *loss->ignored_label;
+    }
   }
 }
 
@@ -68,17 +77,34 @@ void for_each_in_samples(const Shape& shape, const Block& block, const Call& cal
     });
 }
 
+// Of the elements of a sample: values lie below `limits`, or are `ignored`.
+struct IndexRange {
+  Vector<int64_t> limits, ignored;
+};
+
+IndexRange index_range(const Graph& graph, TensorId input) {
+  int64_t elements = 1;
+  for (const int axis : graph.tensors[input].shape.indices())
+    elements *= axis > 0 ? graph.tensors[input].shape[axis] : 1;
+  IndexRange range{Vector<int64_t>(elements, int64_t{std::numeric_limits<int32_t>::max()}),
+                   Vector<int64_t>(elements, none_ignored)};
+  Vector<int64_t> all(elements, 0);
+  std::iota(all.begin(), all.end(), 0);
+  lower_limits(graph, input, all, range.limits, range.ignored);
+  return range;
+}
+
 // By graph input, those of integers.
-std::map<TensorId, Vector<int64_t>> all_index_limits(const Graph& graph) {
-  std::map<TensorId, Vector<int64_t>> limits;
+std::map<TensorId, IndexRange> all_index_ranges(const Graph& graph) {
+  std::map<TensorId, IndexRange> ranges;
   for (const TensorId input : graph.inputs)
-    if (graph.tensors[input].type == DataType::i32) limits[input] = index_limits(graph, input);
-  return limits;
+    if (graph.tensors[input].type == DataType::i32) ranges[input] = index_range(graph, input);
+  return ranges;
 }
 
 class SyntheticData : public DataSource {
  public:
-  SyntheticData(const Graph& graph, uint64_t seed) : graph_(graph), seed_(seed), limits_(all_index_limits(graph)) {}
+  SyntheticData(const Graph& graph, uint64_t seed) : graph_(graph), seed_(seed), ranges_(all_index_ranges(graph)) {}
   int64_t samples() const override { return graph_.batch_size; }
 
   void read(TensorId input, const Block& block, std::span<const int64_t> samples, void* out) const override {
@@ -88,7 +114,7 @@ class SyntheticData : public DataSource {
     for (const int axis : tensor.shape.indices()) elements *= axis > 0 ? tensor.shape[axis] : 1;
     float* floats = static_cast<float*>(out);
     int32_t* integers = static_cast<int32_t*>(out);
-    const Vector<int64_t>* limits = tensor.type == DataType::i32 ? &limits_.at(input) : nullptr;
+    const Vector<int64_t>* limits = tensor.type == DataType::i32 ? &ranges_.at(input).limits : nullptr;
     for_each_in_samples(tensor.shape, block, [&](int64_t row, int64_t element) {
       const int64_t first = samples[static_cast<size_t>(row)] * elements;
       const float uniform = uniform_at(stream, static_cast<uint64_t>(first + element));
@@ -101,13 +127,13 @@ class SyntheticData : public DataSource {
  private:
   const Graph& graph_;
   const uint64_t seed_;
-  const std::map<TensorId, Vector<int64_t>> limits_;  // by input
+  const std::map<TensorId, IndexRange> ranges_;  // by input
 };
 
 class NpyData : public DataSource {
  public:
   NpyData(const Graph& graph, const std::string& directory, int64_t least)
-      : graph_(graph), limits_(all_index_limits(graph)) {
+      : graph_(graph), ranges_(all_index_ranges(graph)) {
     struct stat status {};
     if (stat(directory.c_str(), &status) != 0 || !S_ISDIR(status.st_mode))
       throw InputError(directory + ": is not a directory, expected one with a .npy file for each input of the graph");
@@ -150,11 +176,12 @@ class NpyData : public DataSource {
     files_[input]->read(stored, samples, tensor.type, out);
     if (tensor.type != DataType::i32) return;
     // Kernels index with labels and tokens: a wrong one would read outside of their tensors.
-    const Vector<int64_t>& limits = limits_.at(input);
+    const Vector<int64_t>&limits = ranges_.at(input).limits, &ignored = ranges_.at(input).ignored;
     const int32_t* labels = static_cast<const int32_t*>(out);
     int64_t i = 0;
     for_each_in_samples(tensor.shape, block, [&](int64_t row, int64_t element) {
-      if (labels[i] < 0 || labels[i] >= limits[element])
+      const bool taken = labels[i] >= 0 && labels[i] < limits[element];
+      if (!taken && labels[i] != ignored[element])
         throw InputError(files_[input]->path() + ": sample " + std::to_string(samples[static_cast<size_t>(row)]) +
                          " has the label " + std::to_string(files_[input]->integer(stored, samples, i)) +
                          ", expected 0 to " + std::to_string(limits[element] - 1));
@@ -164,8 +191,8 @@ class NpyData : public DataSource {
 
  private:
   const Graph& graph_;
-  const std::map<TensorId, Vector<int64_t>> limits_;  // by input
-  Vector<std::shared_ptr<const NpyFile>> files_;      // by tensor
+  const std::map<TensorId, IndexRange> ranges_;   // by input
+  Vector<std::shared_ptr<const NpyFile>> files_;  // by tensor
   int64_t samples_ = 0;
 };
 
@@ -179,15 +206,7 @@ std::unique_ptr<DataSource> npy_data(const Graph& graph, const std::string& dire
   return std::make_unique<NpyData>(graph, directory, least);
 }
 
-Vector<int64_t> index_limits(const Graph& graph, TensorId input) {
-  int64_t elements = 1;
-  for (const int axis : graph.tensors[input].shape.indices())
-    elements *= axis > 0 ? graph.tensors[input].shape[axis] : 1;
-  Vector<int64_t> limits(elements, int64_t{std::numeric_limits<int32_t>::max()}), all(elements, 0);
-  std::iota(all.begin(), all.end(), 0);
-  lower_limits(graph, input, all, limits);
-  return limits;
-}
+Vector<int64_t> index_limits(const Graph& graph, TensorId input) { return index_range(graph, input).limits; }
 
 Vector<int64_t> shuffled_samples(int64_t count, uint64_t seed, int64_t epoch) {
   Vector<int64_t> order(count);

@@ -143,7 +143,7 @@ Evaluation Trainer::evaluate(const DataSource& data) {
     labels += static_cast<double>(volume(file_.graph.tensors[file_.graph.operators[op].outputs[0]].shape));
   const double per_sample = labels / static_cast<double>(batch);
   return {totals[0] * static_cast<double>(batch) / static_cast<double>(samples),
-          totals[1] / (static_cast<double>(samples) * per_sample)};
+          labels > 0 ? totals[1] / (static_cast<double>(samples) * per_sample) : 0};
 }
 
 int64_t warm_up_iterations(int64_t iterations, bool records_iteration) {

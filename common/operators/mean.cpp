@@ -27,6 +27,23 @@ Work Mean::forward_work(const Block& part) const {
   return {static_cast<double>(part.volume() * positions), touched_bytes(part)};
 }
 
+MeanLoss::MeanLoss(const OperatorRequest& request) : OperatorDefinition(request.type, request.inputs) {
+  request.expect_inputs(1);
+  request.expect_rank(0, 1, 4);
+  request.expect_type(0, DataType::f32);
+  request.allow_attributes({"weight"});
+  weight = request.number("weight", 1, -1e12, 1e12);
+  outputs_ = {{"loss", inputs_[0].shape}};
+  dimensions_ = every_axis(inputs_[0].shape);
+}
+
+Work MeanLoss::backward_work(const Block& part, bool input_gradients) const {
+  return {0, input_gradients ? touched_bytes(part) / 2 : 0};  // it writes one number everywhere
+}
+
+std::unique_ptr<OperatorDefinition> make_mean_loss(const OperatorRequest& request) {
+  return std::make_unique<MeanLoss>(request);
+}
 std::unique_ptr<OperatorDefinition> make_mean(const OperatorRequest& request) {
   return std::make_unique<Mean>(request);
 }

@@ -62,6 +62,7 @@
   OPERATOR(flatten, flatten)                                           \
   OPERATOR(softmax, softmax)                                           \
   OPERATOR(softmax_cross_entropy, softmax_cross_entropy)               \
+  OPERATOR(mean_loss, mean_loss)                                       \
   OPERATOR(top_k_gating, top_k_gating)                                 \
   OPERATOR(load_balancing_loss, load_balancing_loss)                   \
   OPERATOR(dispatch, dispatch)                                         \

@@ -1,5 +1,7 @@
 #include "common/operators/softmax.h"
 
+#include <limits>
+
 #include "common/operators/operator_list.h"
 
 namespace ff {
@@ -36,7 +38,7 @@ SoftmaxCrossEntropy::SoftmaxCrossEntropy(const OperatorRequest& request)
   request.expect_rank(0, 2, 3);
   request.expect_type(0, DataType::f32);
   request.expect_type(1, DataType::i32);
-  request.allow_attributes({"weight"});
+  request.allow_attributes({"weight", "ignored_label", "mean_over"});
   const Shape& logits = inputs_[0].shape;
   classes = logits.back();
   const Shape labels(logits.begin(), logits.end() - 1);
@@ -44,6 +46,11 @@ SoftmaxCrossEntropy::SoftmaxCrossEntropy(const OperatorRequest& request)
     request.place.at("inputs").items()[1].fail("has shape " + to_string(inputs_[1].shape) + ", logits of shape " +
                                                to_string(logits) + " need labels of shape " + to_string(labels));
   weight = request.number("weight", 1, 0, 1e9);
+  constexpr int64_t least = std::numeric_limits<int32_t>::min(), most = std::numeric_limits<int32_t>::max();
+  if (request.attribute("ignored_label"))
+    ignored_label = static_cast<int32_t>(request.integer("ignored_label", 0, least, most));
+  else if (const auto place = request.attribute("mean_over")) place->fail("is for losses with an ignored_label");
+  mean_over_counted = request.choice("mean_over", "counted", {"counted", "all"}) == "counted";
   outputs_ = {{"loss", labels}, {"correct", labels}};
   dimensions_ = every_axis(logits);
   dimensions_.back() = {"class", DimensionKind::reduction, classes};
@@ -61,7 +68,21 @@ Block SoftmaxCrossEntropy::output_block(int, const Block& part) const {
   return block;
 }
 
-Block SoftmaxCrossEntropy::input_block(int input, const Block& part) const { return input == 0 ? part : rows(part); }
+Block SoftmaxCrossEntropy::input_block(int input, const Block& part) const {
+  if (input == 0) return part;
+  return counts_rows() ? Block(inputs_[1].shape) : rows(part);
+}
+
+LabelPlaces::LabelPlaces(const SoftmaxCrossEntropy& loss, const Block& part) {
+  const Block own = SoftmaxCrossEntropy::rows(part), read = loss.input_block(1, part);
+  own_length = own.rank() > 1 ? own[1].size() : 1;
+  length = read.rank() > 1 ? read[1].size() : 1;
+  first = (own[0].begin - read[0].begin) * length + (own.rank() > 1 ? own[1].begin - read[1].begin : 0);
+  all = read.volume();
+  ignores = loss.ignored_label.has_value();
+  ignored = loss.ignored_label.value_or(0);
+  counts = loss.counts_rows();
+}
 
 std::string SoftmaxCrossEntropy::signature(const Block& part) const {
   return OperatorDefinition::signature(part) +
@@ -72,9 +93,10 @@ int64_t SoftmaxCrossEntropy::statistics_bytes(const Block& part, bool backward) 
   return backward || !splits_classes(part) ? 0 : cross_entropy_statistics * rows(part).volume() * element_bytes;
 }
 
-// The probabilities; of some classes also the largest of their logits and the sum.
+// The probabilities; of some classes also the largest of their logits and the sum; the factor of rows that count.
 int64_t SoftmaxCrossEntropy::workspace_bytes(const Block& part) const {
-  return (part.volume() + (splits_classes(part) ? 2 * rows(part).volume() : 0)) * element_bytes;
+  return (part.volume() + (splits_classes(part) ? 2 * rows(part).volume() : 0) + (counts_rows() ? 1 : 0)) *
+         element_bytes;
 }
 
 Work SoftmaxCrossEntropy::statistics_work(const Block& part, bool backward) const {

@@ -24,6 +24,10 @@ class Softmax : public OperatorDefinition {
 // The training loss is the mean over all elements of "loss", times `weight`, summed over all loss operators of the
 // graph.
 //
+// Rows with the label `ignored_label` have no loss and no gradient. `mean_over` counted: what the other rows have is
+// multiplied by rows / other rows, so that means over all rows are means over those that count. Every part counts for
+// itself and reads all labels, which are small and mostly a graph input.
+//
 // S, and class R: a part has some of the logits of each row. What the parts of a row's classes need of each other are
 // statistics, gathered: four floats a row of each part (CrossEntropyStatistics). The outputs are written by the part
 // with class 0; those of the others are empty.
@@ -34,6 +38,7 @@ class SoftmaxCrossEntropy : public OperatorDefinition {
 
   Block output_block(int output, const Block& part) const override;
   Block input_block(int input, const Block& part) const override;
+  std::string attribute_text() const override { return counts_rows() ? "counts rows" : ""; }
   std::string signature(const Block& part) const override;
   bool is_loss() const override { return true; }
   double loss_weight() const override { return weight; }
@@ -50,9 +55,24 @@ class SoftmaxCrossEntropy : public OperatorDefinition {
   static Block rows(const Block& part);  // of the labels' shape
   static Interval own_classes(const Block& part) { return part[part.rank() - 1]; }
   bool splits_classes(const Block& part) const { return own_classes(part).size() < classes; }
+  bool counts_rows() const { return ignored_label && mean_over_counted; }
 
   int64_t classes;
   double weight;
+  std::optional<int32_t> ignored_label;
+  bool mean_over_counted = true;
+};
+
+// Where the labels of a part's rows lie among those that it reads. By value in kernels.
+struct LabelPlaces {
+  LabelPlaces(const SoftmaxCrossEntropy& loss, const Block& part);
+  constexpr int64_t of(int64_t row) const { return first + row / own_length * length + row % own_length; }
+  constexpr bool is_ignored(int32_t label) const { return ignores && label == ignored; }
+
+  int64_t own_length, length, first;  // positions of a sample that the part has, and that it reads labels of
+  int64_t all;                        // labels that it reads
+  bool ignores, counts;               // SoftmaxCrossEntropy::counts_rows
+  int32_t ignored;
 };
 
 // Of the logits that a part has of a row. A part's statistics are [4, rows], in this order.

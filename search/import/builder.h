@@ -24,6 +24,7 @@ class Builder {
     Vector<Shape> shapes{};  // of the outputs
     Vector<ParameterSpec> parameters{};
     std::string origin{};  // for messages: the ONNX node
+    bool is_loss() const { return type == "softmax_cross_entropy" || type == "mean_loss"; }
   };
 
   // A free name as near to the hint as our names allow.

@@ -109,8 +109,8 @@ CommandResult run_import(const ImportOptions& options) {
   result.text += text_of_initializers(imported.initializers);
   if (!imported.has_loss)
     result.text +=
-        "the graph has no loss yet, which training needs: add one by hand, or import with --loss "
-        "cross-entropy\n";
+        "the graph has no loss yet, which training needs: add one by hand, import with --loss cross-entropy, or export "
+        "the model with its loss\n";
   return result;
 }
 

@@ -404,6 +404,9 @@ const std::map<std::string, Converter>& converters() {
       {"Gather", convert_gather},
       {"Expand", convert_expand},
       {"LSTM", convert_lstm},
+      {"MeanLoss", convert_mean_loss},
+      {"CrossEntropyLoss", convert_cross_entropy_loss},
+      {"OneHot", convert_one_hot},
   };
   return list;
 }

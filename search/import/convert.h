@@ -132,4 +132,8 @@ void convert_expand(Conversion&, const Node&);
 
 void convert_lstm(Conversion&, const Node&);
 
+void convert_mean_loss(Conversion&, const Node&);
+void convert_cross_entropy_loss(Conversion&, const Node&);
+void convert_one_hot(Conversion&, const Node&);
+
 }  // namespace ff::importing

@@ -52,16 +52,14 @@ void fuse_relu(Builder& builder) {
 // What nothing reads, but losses; where there are no losses, but the outputs.
 void remove_dead(Builder& builder) {
   Vector<Operator>& operators = builder.operators();
-  const bool losses = std::any_of(operators.begin(), operators.end(),
-                                  [](const Operator& op) { return op.type == "softmax_cross_entropy"; });
+  const bool losses = std::any_of(operators.begin(), operators.end(), [](const Operator& op) { return op.is_loss(); });
   std::set<std::string> needed;
   if (!losses) needed.insert(builder.outputs.begin(), builder.outputs.end());
   Vector<Operator> kept;
   for (int i = operators.count() - 1; i >= 0; --i) {
     Operator& op = operators[i];
-    const bool used = op.type == "softmax_cross_entropy" ||
-                      std::any_of(op.outputs.begin(), op.outputs.end(),
-                                  [&](const std::string& output) { return needed.count(output) > 0; });
+    const bool used = op.is_loss() || std::any_of(op.outputs.begin(), op.outputs.end(),
+                                                  [&](const std::string& output) { return needed.count(output) > 0; });
     if (!used) continue;
     needed.insert(op.inputs.begin(), op.inputs.end());
     kept.push_back(std::move(op));

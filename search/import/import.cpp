@@ -7,7 +7,7 @@
 #include "common/safetensors.h"
 #include "search/import/convert.h"
 #include "search/import/graph_passes.h"
-#include "search/import/lowering.h"
+#include "search/import/losses.h"
 #include "search/import/passes.h"
 #include "search/import/pytorch_table.h"
 
@@ -74,67 +74,6 @@ void add_inputs(const Model& model, Conversion& conversion) {
   }
 }
 
-// The cross entropy of log(softmax(x)) is that of x: such an output is taken before it.
-void skip_log_softmax(Model& model) {
-  const auto producers = model.producers();
-  for (std::string& output : model.outputs)
-    if (const auto it = producers.find(output);
-        it != producers.end() && it->second->op == "LogSoftmax" && it->second->has_input(0)) {
-      const Node& node = *it->second;
-      const auto shape = model.shapes.find(node.inputs[0]);
-      const int rank = shape == model.shapes.end() ? 0 : shape->second.count();
-      const int axis =
-          rank ? model.axis(node, model.integer(node, "axis", model.opset < 13 ? 1 : -1), shape->second.size()) : -1;
-      if (axis == (rank >= 4 ? 1 : rank - 1)) output = node.inputs[0];
-    }
-  remove_dead_nodes(model);
-}
-
-// A loss for each output. Classes are the last axis; of images [batch, classes, height, width] and volumes, the second.
-void add_losses(const Model& model, Conversion& conversion, const Vector<double>& weights) {
-  if (weights.size() > model.outputs.size())
-    model.fail("has " + std::to_string(model.outputs.size()) + " outputs, but " + std::to_string(weights.size()) +
-               " weights of losses are given");
-  std::map<Shape, std::string> labels;
-  for (const int i : model.outputs.indices()) {
-    const std::string& output = model.outputs[i];
-    const double weight = i < weights.count() ? weights[i] : 1;
-    const auto it = conversion.values.find(output);
-    if (it == conversion.values.end()) model.fail("the output \"" + output + "\" does not depend on the samples");
-    if (weight == 0) continue;
-    const Value& scores = it->second;
-    const Node place{"output " + output, "loss", {}, {output}};
-    if (scores.type != DataType::f32 || scores.axes.size() < 2)
-      model.fail("the output \"" + output + "\" has shape " + to_string(scores.shape()) +
-                 ", expected scores of classes");
-    // Positions as the model's output has them, however it lies: labels are in that order.
-    const int classes = scores.axes.size() >= 4 ? 1 : scores.axes.count() - 1;
-    Vector<Axis> physical{{0}, {}, scores.axes[classes]};
-    for (const int axis : scores.axes.indices())
-      for (const int atom : scores.axes[axis])
-        if (axis != classes && atom != 0) physical[1].push_back(atom);
-    if (std::find(physical[2].begin(), physical[2].end(), 0) != physical[2].end())
-      model.fail("the output \"" + output + "\" has its samples on axis " + std::to_string(classes) +
-                 ", expected classes there");
-    if (physical[1].empty()) physical.erase(physical.begin() + 1);
-    const Value rows = conversion.arranged(place, scores, physical);
-    const Shape shape(rows.physical.begin(), rows.physical.end() - 1);
-    std::string& label = labels[shape];
-    if (label.empty()) {
-      label = conversion.builder.unique_name("label");
-      conversion.builder.add_input(label, shape, DataType::i32);
-    }
-    Json attributes = Json::object();
-    if (weight != 1) attributes["weight"] = weight;
-    conversion.builder.add({conversion.builder.unique_name("loss"),
-                            "softmax_cross_entropy",
-                            {rows.tensor, label},
-                            attributes,
-                            "",
-                            "output \"" + output + "\""});
-  }
-}
-
 // With sizes known, everything that is known computed, and patterns recognised.
 Model prepared(const Model& model, const ImportOptions& options) {
   Model result = model;
@@ -145,6 +84,7 @@ Model prepared(const Model& model, const ImportOptions& options) {
   remove_dead_nodes(result);
   run_passes(result);
   if (options.cross_entropy) skip_log_softmax(result);
+  else find_losses(result);
   return result;
 }
 
@@ -189,7 +129,9 @@ ImportedModel import_model(Model read, const ImportOptions& options) {
     if (parameter.trained) result.parameters += parameter.constant.elements();
     tensors.push_back({full, parameter.constant.shape, parameter.constant.floats.get()});
   }
-  result.has_loss = options.cross_entropy;
+  const auto& operators = conversion.builder.operators();
+  result.has_loss =
+      std::any_of(operators.begin(), operators.end(), [](const Builder::Operator& op) { return op.is_loss(); });
   // What the reader of graphs would refuse is found here.
   if (result.has_loss) {
     const Graph graph = parse_graph(JsonPlace(std::make_shared<const Json>(result.graph), model.file + " as a graph"));

@@ -124,6 +124,10 @@ bool lower_function(Lowering& l) {
   if (op == "Cos") y = l.emit("Sin", {l.emit("Add", {x, l.number(std::acos(-1.0) / 2)})});
   if (op == "Swish")
     y = l.emit("Mul", {x, l.emit("Sigmoid", {l.emit("Mul", {x, l.number(l.model.number(l.node, "alpha", 1))})})});
+  if (op == "LogSigmoid") {
+    const bool complement = l.model.integer(l.node, "complement", 0) != 0;  // log(1 - sigmoid(x))
+    y = l.emit("Neg", {l.emit("Softplus", {complement ? x : l.emit("Neg", {x})})});
+  }
   if (op == "Softsign") {
     const std::string below = l.emit("Add", {l.emit("Abs", {x}), l.number(1)});
     y = l.emit("Mul", {x, l.emit("Pow", {below, l.number(-1)})});
@@ -281,6 +285,33 @@ bool lower_where(Lowering& l) {
     return l.add_constant(Constant::of_floats(constant->shape, std::move(values)));
   };
   l.give(0, l.emit("Add", {l.emit("Mul", {chosen, bounded(l.input(1))}), l.emit("Mul", {other, bounded(l.input(2))})}));
+  return true;
+}
+
+// One element of each row by an index of the row: the sum of the row times zeros and a one.
+bool lower_gather_elements(Lowering& l) {
+  if (!is_value(l, l.input(0)) || !is_value(l, l.input(1))) return false;
+  const Shape x = l.shape(l.input(0)), indices = l.shape(l.input(1));
+  const int axis = l.model.axis(l.node, l.model.integer(l.node, "axis", 0), x.size());
+  if (axis == 0) l.fail("takes elements of other samples, which is not understood");
+  Shape one = x;
+  one[axis] = indices[axis];
+  constexpr int64_t most = 64;
+  if (indices != one || indices[axis] > most)
+    l.fail("takes elements by indices of shape " + to_string(indices) + " from " + to_string(x) +
+           ", which is not understood");
+  Vector<std::string> parts;
+  for (int64_t i = 0; i < indices[axis]; ++i) {
+    Shape rows = indices;
+    rows.erase(rows.begin() + axis);
+    const std::string chosen =
+        l.emit("OneHot",
+               {l.reshape(l.slice(l.input(1), axis, i, i + 1), rows),
+                l.add_constant(Constant::of_integers({}, {x[axis]})), l.add_constant(Constant::of_floats({2}, {0, 1}))},
+               {{"axis", int64_t{axis}}});
+    parts.push_back(sum_over(l, l.emit("Mul", {l.input(0), chosen}), {axis}));
+  }
+  l.give(0, l.concat(parts, axis));
   return true;
 }
 

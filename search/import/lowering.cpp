@@ -32,6 +32,7 @@ Vector<std::string> Lowering::emit_all(const std::string& op, const Vector<std::
   ElementType type = ElementType::f32;
   for (const std::string& input : inputs)
     if (const auto it = model.types.find(input); it != model.types.end()) type = it->second;
+  if (op == "OneHot") type = ElementType::f32;
   for (int i = 0; i < outputs; ++i) {
     model.shapes[added.outputs[i]] = (*shapes)[i];
     model.types[added.outputs[i]] = type;
@@ -178,6 +179,10 @@ const std::map<std::string, LoweringRule>& lowerings() {
       {"Gemm", lower_gemm},
       {"Softmax", lower_softmax},
       {"LogSoftmax", lower_softmax},
+      {"LogSigmoid", lower_function},
+      {"GatherElements", lower_gather_elements},
+      {"SoftmaxCrossEntropyLoss", lower_label_loss},
+      {"NegativeLogLikelihoodLoss", lower_label_loss},
   };
   return list;
 }

@@ -94,5 +94,7 @@ bool lower_where(Lowering&);
 bool lower_matmul(Lowering&);
 bool lower_gemm(Lowering&);
 bool lower_softmax(Lowering&);
+bool lower_gather_elements(Lowering&);
+bool lower_label_loss(Lowering&);
 
 }  // namespace ff::importing

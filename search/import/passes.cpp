@@ -77,6 +77,11 @@ std::optional<Node> gelu_by_tanh(Model&, const Match& match) {
 }
 std::optional<Node> silu(Model&, const Match& match) { return node("Silu", {match.values.at("x")}); }
 
+std::optional<Node> log_sigmoid(Model&, const Match& match) { return node("LogSigmoid", {match.values.at("x")}); }
+std::optional<Node> log_of_complement(Model&, const Match& match) {
+  return node("LogSigmoid", {match.values.at("x")}, {{"complement", int64_t{1}}});
+}
+
 std::optional<Node> mish(Model&, const Match& match) { return node("Mish", {match.values.at("x")}); }
 
 std::optional<Node> hard_swish(Model& model, const Match& match) {
@@ -160,6 +165,8 @@ const Vector<Pass>& passes() {
       {"gelu", half_of_x_times(erf), gelu},
       {"gelu by tanh", gelu_tanh_patterns(), gelu_by_tanh},
       {"silu", {"Mul(x, Sigmoid(x))"}, silu},
+      {"logarithm of a sigmoid", {"Log(Sigmoid(x))"}, log_sigmoid},
+      {"logarithm of 1 - sigmoid", {"Log(Sub(#1, Sigmoid(x)))", "Log(Add(Neg(Sigmoid(x)), #1))"}, log_of_complement},
       {"mish", {"Mul(x, Tanh(Softplus(x)))"}, mish},
       {"hard swish",
        {"Mul(x, h:HardSigmoid(x))", "Mul(Mul(x, Clip(Add(x, #3), #0, #6)), #0.16666667)",

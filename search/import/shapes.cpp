@@ -352,6 +352,30 @@ Shapes same(const Model&, const Node& node, const Shapes& in) {
 }
 
 // The first output has the first input's shape; others (running statistics, saved means) nobody reads.
+Shapes one_hot(const Model& model, const Node& node, const Shapes& in) {
+  expect_inputs(model, node, in, 3);
+  const Constant* depth = model.constant(node.inputs[1]);
+  if (!depth || !depth->is_scalar()) model.fail(node, "has a depth that is not constant");
+  Shape out = in[0];
+  const int axis = model.axis(node, model.integer(node, "axis", -1), out.size() + 1);
+  out.insert(out.begin() + axis, depth->as_integers()[0]);
+  return {out};
+}
+
+Shapes gather_elements(const Model& model, const Node& node, const Shapes& in) {
+  expect_inputs(model, node, in, 2);
+  if (in[0].size() != in[1].size())
+    model.fail(node, "has indices of shape " + to_string(in[1]) + " for shape " + to_string(in[0]));
+  return {in[1]};
+}
+
+// SoftmaxCrossEntropyLoss also has an output of logarithms.
+Shapes label_loss(const Model& model, const Node& node, const Shapes& in) {
+  expect_inputs(model, node, in, 2);
+  const bool none = model.text(node, "reduction", "mean") == "none";
+  return {none ? in[1] : Shape{}, in[0]};
+}
+
 Shapes first(const Model&, const Node&, const Shapes& in) { return {in[0]}; }
 
 Shapes broadcasting(const Model& model, const Node& node, const Shapes& in) { return {broadcast(model, node, in)}; }
@@ -390,7 +414,11 @@ const std::map<std::string, Rule>& rules() {
                                          {"FixedProduct", fixed_product},
                                          {"Linear", linear},
                                          {"Dropout", same},
-                                         {"Einsum", einsum}};
+                                         {"Einsum", einsum},
+                                         {"OneHot", one_hot},
+                                         {"GatherElements", gather_elements},
+                                         {"SoftmaxCrossEntropyLoss", label_loss},
+                                         {"NegativeLogLikelihoodLoss", label_loss}};
     for (const char* op : {"ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceL1", "ReduceL2",
                            "ReduceSumSquare", "ReduceLogSum", "ReduceLogSumExp"})
       rules[op] = reduce;
@@ -403,6 +431,7 @@ const std::map<std::string, Rule>& rules() {
                            "InstanceNormalization",
                            "GroupNormalization",
                            "InverseSqrt",
+                           "LogSigmoid",
                            "Softsign",
                            "Celu",
                            "Swish",
@@ -452,6 +481,7 @@ ElementType output_type(const Model& model, const Node& node) {
   static const std::set<std::string> booleans = {"Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual",
                                                  "And",   "Or",   "Not",         "Xor"};
   if (booleans.count(node.op)) return ElementType::boolean;
+  if (node.op == "OneHot") return ElementType::f32;
   if (node.op == "Cast") {
     return type_of_cast(model.integer(node, "to", 1)).value_or(ElementType::integer);
   }

@@ -267,6 +267,91 @@ class PythonTorchTest(unittest.TestCase):
                 self.assertIn("iteration 2 of 2: loss", done.stderr)
                 self.assertIn("2 ranks" if name == "gpt.py" else "ms measured", done.stdout)
 
+    def test_losses_that_are_exported_with_the_model(self):
+        """One step against PyTorch; of probabilities, labels that are ignored, sums of losses."""
+        label = torch.randint(0, 5, (SAMPLES,))
+        ignored = label.clone()
+        ignored[1] = ignored[5] = -100
+        target = torch.rand(SAMPLES, 5)
+        signs = 2 * (target > 0.5).float() - 1
+
+        def several(scores, labels):
+            stacked = torch.stack([scores.abs().sum(1).mean(), (2 * scores).mean()]).mean()
+            return 0.5 * F.cross_entropy(scores, labels) + 0.1 * (scores ** 2).mean() - stacked / 3
+
+        def focal(scores, labels):
+            rows = F.cross_entropy(scores, labels, reduction="none")
+            return ((1 - torch.exp(-rows)) ** 2 * rows).mean()
+
+        losses = {
+            "mse": (nn.MSELoss(), target), "sum": (nn.MSELoss(reduction="sum"), target), "l1": (nn.L1Loss(), target),
+            "smooth l1": (nn.SmoothL1Loss(beta=0.3), target), "huber": (nn.HuberLoss(delta=0.4), target),
+            "binary": (lambda x, y: F.binary_cross_entropy(torch.sigmoid(x), y), target),
+            "binary, logits": (nn.BCEWithLogitsLoss(), target), "soft margin": (nn.SoftMarginLoss(), signs),
+            "ignored": (lambda x, y: F.cross_entropy(x, y), ignored),
+            "ignored, sum": (nn.CrossEntropyLoss(ignore_index=2, reduction="sum"), label),
+            "ignored, mean": (nn.CrossEntropyLoss(ignore_index=2), label),
+            "smoothed": (nn.CrossEntropyLoss(label_smoothing=0.1), label),
+            "probabilities": (lambda x, y: F.cross_entropy(x, y), F.softmax(target, 1)),
+            "divergence": (lambda x, y: F.kl_div(F.log_softmax(x, -1), y, reduction="batchmean"), F.softmax(target, 1)),
+            "cosine": (lambda x, y: 1 - F.cosine_similarity(x, y).mean(), target),
+            "gather": (lambda x, y: -F.log_softmax(x, -1).gather(1, y[:, None]).mean(), label),
+            "one-hot": (lambda x, y: -(F.log_softmax(x, -1) * F.one_hot(y, 5)).sum(-1).mean(), label),
+            "several": (several, label), "focal": (focal, label)}
+        for name, (loss, targets) in losses.items():
+            with self.subTest(name):
+                model, inputs = Mlp(), torch.randn(SAMPLES, 20)
+                graph = ffsearch.from_torch(model, inputs, loss=loss, targets=targets)
+                found = ffsearch.check(graph, model, {"x": inputs, "label": targets})
+                self.assertLess(found.loss_error, 1e-5)
+                self.assertLess(found.gradient_error, 1e-5)
+
+    def test_a_loss_on_two_ranks(self):
+        """Rows that are ignored lie unevenly: a rank that counted its own would have another loss."""
+        model, inputs = Mlp(), torch.randn(SAMPLES, 20)
+        label = torch.randint(0, 5, (SAMPLES,))
+        label[:5] = -100
+        graph = ffsearch.from_torch(model, inputs, loss=lambda x, y: F.cross_entropy(x, y), targets=label)
+        losses = [ffsearch.search(graph, ffsearch.Topology.named(f"local-cpu-{ranks}"), cost="analytic",
+                                  algorithm="data-parallel").train((inputs, label), iterations=3, lr=0.1).losses
+                  for ranks in (1, 2)]
+        expected = train_in_pytorch(model, torch.optim.SGD(model.parameters(), lr=0.1), inputs, label)[:3]
+        for found in losses:
+            for value, theirs in zip(found, expected):
+                self.assert_near(value, theirs)
+
+    def test_the_models_own_loss(self):
+        """As a language model that shifts its labels; bags of embeddings."""
+        class Own(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.embed, self.scores = nn.Embedding(40, 16), nn.Linear(16, 40)
+
+            def forward(self, token, label):
+                scores = self.scores(torch.tanh(self.embed(token)))
+                return F.cross_entropy(scores[:, :-1].reshape(-1, 40), label[:, 1:].reshape(-1)), scores
+
+        class Bags(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.bags = nn.ModuleList([nn.EmbeddingBag(20, 8, mode=mode) for mode in ("sum", "mean")])
+                self.fc = nn.Linear(16, 5)
+
+            def forward(self, item):
+                return self.fc(torch.cat([bag(item[:, i]) for i, bag in enumerate(self.bags)], 1))
+
+        model, (token, label) = Own(), tokens()
+        label[2, 3:] = -100
+        graph = ffsearch.from_torch(model, {"token": token, "label": label}, loss=None)
+        self.assertEqual([each["type"] for each in graph.data["operators"]].count("softmax_cross_entropy"), 1)
+        plan = ffsearch.search(graph, ffsearch.Topology.named("local-cpu-2"), cost="analytic",
+                               algorithm="data-parallel")
+        run = plan.train({"token": token, "label": label}, iterations=1)
+        self.assert_near(run.losses[0], model(token, label)[0].item())
+        bags, item = Bags(), torch.randint(0, 20, (SAMPLES, 2, 4))
+        found = ffsearch.check(ffsearch.from_torch(bags, item), bags, (item, torch.randint(0, 5, (SAMPLES,))))
+        self.assertLess(found.gradient_error, 1e-5)
+
     def test_what_is_refused(self):
         class Two(nn.Module):
             def __init__(self):
@@ -307,6 +392,11 @@ class PythonTorchTest(unittest.TestCase):
              "otherwise swap the two in the model"),
             (lambda: ffsearch.from_torch(Mlp(), torch.randn(2, 20), loss=nn.MSELoss()),
              "loss: MSELoss is exported with the model, and needs an example of its targets: targets=..."),
+            (lambda: ffsearch.from_torch(Mlp(), torch.randn(2, 20), targets=torch.tensor([0, 1]),
+                                         loss=nn.CrossEntropyLoss(label_smoothing=0.1, ignore_index=2)),
+             "PyTorch cannot export Mlp: cross-entropy with label_smoothing is exported without weights and "
+             "ignore_index, with reduction mean\nThe loss CrossEntropyLoss was exported with the model; docs/onnx.md "
+             "says which losses are known to the import."),
             (lambda: ffsearch.from_torch(Mlp(), torch.randn(2, 20), dynamic=False, batch=4),
              "dynamic=False: the example has 2 samples, so that batch=4 is not possible"),
             (lambda: ffsearch.from_torch(Mlp(), torch.randn(2, 3)), None),  # PyTorch's own message

@@ -1,5 +1,8 @@
 #include "common/operators/mean.h"
 
+#include <algorithm>
+#include <cstring>
+
 #include "common/kernels/cpu/kernels.h"
 
 namespace ff::cpu {
@@ -37,8 +40,29 @@ class MeanKernel : public Kernel {
   int64_t samples_, positions_, channels_;
 };
 
+class MeanLossKernel : public Kernel {
+ public:
+  MeanLossKernel(const MeanLoss& loss, const Block& part)
+      : elements_(part.volume()),
+        gradient_(static_cast<float>(loss.weight / static_cast<double>(volume(loss.outputs()[0].shape)))) {}
+
+  void forward(const KernelArguments& arguments) override {
+    std::memcpy(arguments.outputs[0], arguments.inputs[0], static_cast<size_t>(elements_) * sizeof(float));
+  }
+  void backward(const KernelArguments& arguments) override {
+    if (float* result = arguments.input_gradients[0]) std::fill(result, result + elements_, gradient_);
+  }
+
+ private:
+  int64_t elements_;
+  float gradient_;
+};
+
 }  // namespace
 
+std::unique_ptr<Kernel> make_mean_loss_kernel(const Context&, const KernelRequest& request) {
+  return std::make_unique<MeanLossKernel>(dynamic_cast<const MeanLoss&>(request.definition), request.part);
+}
 std::unique_ptr<Kernel> make_mean_kernel(const Context&, const KernelRequest& request) {
   return std::make_unique<MeanKernel>(dynamic_cast<const Mean&>(request.definition), request.part);
 }

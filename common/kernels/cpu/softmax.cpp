@@ -71,59 +71,86 @@ class SoftmaxKernel : public Kernel {
   Primitive softmax_;
 };
 
-int32_t checked_label(const std::string& name, int32_t label, int64_t classes) {
-  if (label < 0 || label >= classes)
-    throw InputError(name + ": found the label " + std::to_string(label) + ", expected one from 0 to " +
-                     std::to_string(classes - 1));
-  return label;
-}
+// The labels of a part's rows, and how much a row counts.
+class RowLabels {
+ public:
+  RowLabels(const SoftmaxCrossEntropy& loss, const KernelRequest& request)
+      : name_(request.operator_name), classes_(loss.classes), places_(loss, request.part),
+        scale_(static_cast<float>(loss.weight / static_cast<double>(volume(loss.outputs()[0].shape)))) {}
 
-// Of the training loss by a row's loss.
-float gradient_scale(const SoftmaxCrossEntropy& loss) {
-  return static_cast<float>(loss.weight / static_cast<double>(volume(loss.outputs()[0].shape)));
-}
+  void read(const KernelArguments& arguments) {
+    labels_ = static_cast<const int32_t*>(arguments.inputs[1]);
+    if (!places_.counts) return;
+    int64_t counted = 0;
+    for (int64_t i = 0; i < places_.all; ++i) counted += places_.is_ignored(labels_[i]) ? 0 : 1;
+    factor_ = counted > 0 ? static_cast<float>(static_cast<double>(places_.all) / static_cast<double>(counted)) : 0.0f;
+  }
+  bool counts(int64_t row) const { return !places_.is_ignored(labels_[places_.of(row)]); }
+  int32_t of(int64_t row) const {  // that counts
+    const int32_t label = labels_[places_.of(row)];
+    if (label < 0 || label >= classes_)
+      throw InputError(name_ + ": found the label " + std::to_string(label) + ", expected one from 0 to " +
+                       std::to_string(classes_ - 1));
+    return label;
+  }
+  float factor() const { return factor_; }          // of losses of rows that count
+  float scale() const { return scale_ * factor_; }  // of the training loss by the loss of such a row
+  int64_t bytes() const { return places_.counts ? element_bytes : 0; }
+
+ private:
+  std::string name_;
+  int64_t classes_;
+  LabelPlaces places_;
+  float scale_, factor_ = 1;
+  const int32_t* labels_ = nullptr;
+};
 
 class SoftmaxCrossEntropyKernel : public Kernel {
  public:
   SoftmaxCrossEntropyKernel(const Context& context, const SoftmaxCrossEntropy& loss, const KernelRequest& request)
-      : context_(context), name_(request.operator_name), rows_(SoftmaxCrossEntropy::rows(request.part).volume()),
-        classes_(loss.classes), scale_(gradient_scale(loss)), softmax_(make_softmax(context, rows_, classes_)),
+      : context_(context), labels_(loss, request), rows_(SoftmaxCrossEntropy::rows(request.part).volume()),
+        classes_(loss.classes), softmax_(make_softmax(context, rows_, classes_)),
         probabilities_(static_cast<size_t>(rows_ * classes_)) {}
 
   void forward(const KernelArguments& arguments) override {
     context_.use_threads();
     const float* logits = static_cast<const float*>(arguments.inputs[0]);
-    const int32_t* labels = static_cast<const int32_t*>(arguments.inputs[1]);
+    labels_.read(arguments);
     softmax_.run(context_, {{DNNL_ARG_SRC, logits}, {DNNL_ARG_DST, probabilities_.data()}});
     for (int64_t row = 0; row < rows_; ++row) {
+      arguments.outputs[0][row] = arguments.outputs[1][row] = 0;
+      if (!labels_.counts(row)) continue;
       const float* logit = logits + row * classes_;
-      const int32_t label = checked_label(name_, labels[row], classes_);
+      const int32_t label = labels_.of(row);
       const int64_t largest = index_of_largest(logit, classes_);
       // -log softmax(label), by the probability of the largest logit, which is at least 1 / classes and so never 0.
-      arguments.outputs[0][row] = logit[largest] - logit[label] - std::log(probabilities_[row * classes_ + largest]);
-      arguments.outputs[1][row] = largest == label ? 1.0f : 0.0f;
+      const float loss = logit[largest] - logit[label] - std::log(probabilities_[row * classes_ + largest]);
+      arguments.outputs[0][row] = labels_.factor() * loss;
+      arguments.outputs[1][row] = largest == label ? labels_.factor() : 0.0f;
     }
   }
 
   void backward(const KernelArguments& arguments) override {  // (softmax - one-hot) * weight / number of losses
     float* result = arguments.input_gradients[0];
     if (!result) return;
-    const int32_t* labels = static_cast<const int32_t*>(arguments.inputs[1]);
+    labels_.read(arguments);
     for (int64_t row = 0; row < rows_; ++row) {
       const float* probability = probabilities_.data() + row * classes_;
       float* gradient = result + row * classes_;
-      for (int64_t c = 0; c < classes_; ++c) gradient[c] = probability[c] * scale_;
-      gradient[checked_label(name_, labels[row], classes_)] -= scale_;
+      const float scale = labels_.counts(row) ? labels_.scale() : 0.0f;
+      for (int64_t c = 0; c < classes_; ++c) gradient[c] = probability[c] * scale;
+      if (labels_.counts(row)) gradient[labels_.of(row)] -= scale;
     }
   }
 
-  int64_t workspace_bytes() const override { return static_cast<int64_t>(probabilities_.size() * sizeof(float)); }
+  int64_t workspace_bytes() const override {
+    return static_cast<int64_t>(probabilities_.size() * sizeof(float)) + labels_.bytes();
+  }
 
  private:
   const Context& context_;
-  std::string name_;
+  RowLabels labels_;
   int64_t rows_, classes_;
-  float scale_;
   Primitive softmax_;
   Vector<float> probabilities_;  // [rows, classes], kept for backward
 };
@@ -134,19 +161,19 @@ class SoftmaxCrossEntropyKernel : public Kernel {
 class PartialCrossEntropyKernel : public Kernel {
  public:
   PartialCrossEntropyKernel(const Context& context, const SoftmaxCrossEntropy& loss, const KernelRequest& request)
-      : context_(context), name_(request.operator_name), rows_(SoftmaxCrossEntropy::rows(request.part).volume()),
-        classes_(loss.classes), own_(SoftmaxCrossEntropy::own_classes(request.part)), scale_(gradient_scale(loss)),
-        softmax_(make_softmax(context, rows_, own_.size())), probabilities_(static_cast<size_t>(rows_ * own_.size())),
-        largest_(static_cast<size_t>(rows_)), sums_(static_cast<size_t>(rows_)) {}
+      : context_(context), labels_(loss, request), rows_(SoftmaxCrossEntropy::rows(request.part).volume()),
+        own_(SoftmaxCrossEntropy::own_classes(request.part)), softmax_(make_softmax(context, rows_, own_.size())),
+        probabilities_(static_cast<size_t>(rows_ * own_.size())), largest_(static_cast<size_t>(rows_)),
+        sums_(static_cast<size_t>(rows_)) {}
 
   void forward_statistics(const KernelArguments& arguments) override {
     context_.use_threads();
     const float* logits = static_cast<const float*>(arguments.inputs[0]);
-    const int32_t* labels = static_cast<const int32_t*>(arguments.inputs[1]);
+    labels_.read(arguments);
     softmax_.run(context_, {{DNNL_ARG_SRC, logits}, {DNNL_ARG_DST, probabilities_.data()}});
     for (int64_t row = 0; row < rows_; ++row) {
       const float* logit = logits + row * own_.size();
-      const int64_t label = checked_label(name_, labels[row], classes_) - own_.begin;
+      const int64_t label = labels_.counts(row) ? labels_.of(row) - own_.begin : -1;
       const bool has_label = label >= 0 && label < own_.size();
       const int64_t largest = index_of_largest(logit, own_.size());
       largest_[row] = logit[largest];
@@ -162,6 +189,7 @@ class PartialCrossEntropyKernel : public Kernel {
   }
 
   void forward(const KernelArguments& arguments) override {
+    labels_.read(arguments);
     for (int64_t row = 0; row < rows_; ++row) {
       const auto of = [&](CrossEntropyStatistics which, int slot) {
         return arguments.statistics[(slot * cross_entropy_statistics + static_cast<int64_t>(which)) * rows_ + row];
@@ -179,34 +207,36 @@ class PartialCrossEntropyKernel : public Kernel {
       float* probability = probabilities_.data() + row * own_.size();
       for (int64_t c = 0; c < own_.size(); ++c) probability[c] *= factor;
       if (own_.begin > 0) continue;
-      arguments.outputs[0][row] = largest - label + std::log(sum);
-      arguments.outputs[1][row] = of(CrossEntropyStatistics::label_rank, first) == 2 ? 1.0f : 0.0f;
+      const float row_factor = labels_.counts(row) ? labels_.factor() : 0.0f;
+      arguments.outputs[0][row] = row_factor * (largest - label + std::log(sum));
+      arguments.outputs[1][row] = of(CrossEntropyStatistics::label_rank, first) == 2 ? row_factor : 0.0f;
     }
   }
 
   void backward(const KernelArguments& arguments) override {
     float* result = arguments.input_gradients[0];
     if (!result) return;
-    const int32_t* labels = static_cast<const int32_t*>(arguments.inputs[1]);
+    labels_.read(arguments);
     for (int64_t row = 0; row < rows_; ++row) {
       const float* probability = probabilities_.data() + row * own_.size();
       float* gradient = result + row * own_.size();
-      for (int64_t c = 0; c < own_.size(); ++c) gradient[c] = probability[c] * scale_;
-      const int64_t label = labels[row] - own_.begin;
-      if (label >= 0 && label < own_.size()) gradient[label] -= scale_;
+      const float scale = labels_.counts(row) ? labels_.scale() : 0.0f;
+      for (int64_t c = 0; c < own_.size(); ++c) gradient[c] = probability[c] * scale;
+      const int64_t label = labels_.counts(row) ? labels_.of(row) - own_.begin : -1;
+      if (label >= 0 && label < own_.size()) gradient[label] -= scale;
     }
   }
 
   int64_t workspace_bytes() const override {
-    return static_cast<int64_t>((probabilities_.size() + largest_.size() + sums_.size()) * sizeof(float));
+    return static_cast<int64_t>((probabilities_.size() + largest_.size() + sums_.size()) * sizeof(float)) +
+           labels_.bytes();
   }
 
  private:
   const Context& context_;
-  std::string name_;
-  int64_t rows_, classes_;
+  RowLabels labels_;
+  int64_t rows_;
   Interval own_;
-  float scale_;
   Primitive softmax_;
   Vector<float> probabilities_;  // [rows, own classes], kept for backward
   Vector<float> largest_, sums_;

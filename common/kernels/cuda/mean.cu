@@ -49,8 +49,34 @@ class MeanKernel : public Kernel {
   int64_t samples_, positions_, channels_;
 };
 
+class MeanLossKernel : public Kernel {
+ public:
+  MeanLossKernel(const Context& context, const MeanLoss& loss, const Block& part)
+      : context_(context), elements_(part.volume()),
+        gradient_(static_cast<float>(loss.weight / static_cast<double>(volume(loss.outputs()[0].shape)))) {}
+
+  void forward(const KernelArguments& arguments) override {
+    const float* input = static_cast<const float*>(arguments.inputs[0]);
+    float* output = arguments.outputs[0];
+    for_each_index(context_, elements_, [=] __device__(int64_t i) { output[i] = input[i]; });
+  }
+  void backward(const KernelArguments& arguments) override {
+    float* result = arguments.input_gradients[0];
+    const float gradient = gradient_;
+    if (result) for_each_index(context_, elements_, [=] __device__(int64_t i) { result[i] = gradient; });
+  }
+
+ private:
+  const Context& context_;
+  int64_t elements_;
+  float gradient_;
+};
+
 }  // namespace
 
+std::unique_ptr<Kernel> make_mean_loss_kernel(const Context& context, const KernelRequest& request) {
+  return std::make_unique<MeanLossKernel>(context, dynamic_cast<const MeanLoss&>(request.definition), request.part);
+}
 std::unique_ptr<Kernel> make_mean_kernel(const Context& context, const KernelRequest& request) {
   return std::make_unique<MeanKernel>(context, dynamic_cast<const Mean&>(request.definition), request.part);
 }

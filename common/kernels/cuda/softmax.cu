@@ -54,9 +54,32 @@ class SoftmaxKernel : public Kernel {
   int64_t rows_, classes_;
 };
 
+// The labels of a part's rows, and by what the rows that count are multiplied: where it is null, by 1.
+struct RowLabels {
+  const int32_t* labels;
+  LabelPlaces places;
+  const float* factor;
+
+  __device__ int32_t of(int64_t row) const { return labels[places.of(row)]; }
+  __device__ bool counts(int64_t row) const { return !places.is_ignored(of(row)); }
+  __device__ float factor_of(int64_t row) const { return !counts(row) ? 0.0f : factor ? *factor : 1.0f; }
+};
+
+// All rows by those that count, 0 if none does.
+void count_rows(const Context& context, const int32_t* labels, const LabelPlaces& places, float* factor) {
+  for_each_row(context, 1, places.all, [=] __device__(auto row_threads, int64_t) {
+    using Row = decltype(row_threads);
+    float counted = 0;  // whole numbers up to 2^24 in each thread
+    for (int64_t i = Row::thread(); i < places.all; i += Row::threads)
+      counted += places.is_ignored(labels[i]) ? 0.0f : 1.0f;
+    counted = Row::sum(counted);
+    if (Row::thread() == 0) *factor = counted > 0 ? static_cast<float>(places.all) / counted : 0.0f;
+  });
+}
+
 // Of every row: the probabilities, -log of the label's, and whether the label has the largest logit (the first one, of
 // equals).
-void losses_of_rows(const Context& context, const float* logits, const int32_t* labels, int64_t rows, int64_t classes,
+void losses_of_rows(const Context& context, const float* logits, const RowLabels& labels, int64_t rows, int64_t classes,
                     int number, float* probabilities, float* losses, float* correct) {
   Fault* fault = context.fault();
   for_each_row(context, rows, classes, [=] __device__(auto row_threads, int64_t row) {
@@ -65,8 +88,8 @@ void losses_of_rows(const Context& context, const float* logits, const int32_t* 
     float largest = -FLT_MAX;
     for (int64_t c = Row::thread(); c < classes; c += Row::threads) largest = fmaxf(largest, x[c]);
     largest = Row::max(largest);
-    const bool labelled = labels[row] >= 0 && labels[row] < classes;
-    const int64_t label = labelled ? labels[row] : 0;
+    const bool labelled = labels.of(row) >= 0 && labels.of(row) < classes;
+    const int64_t label = labelled ? labels.of(row) : 0;
     float sum = 0, earlier_equals = 0;
     for (int64_t c = Row::thread(); c < classes; c += Row::threads) {
       sum += expf(x[c] - largest);
@@ -78,15 +101,17 @@ void losses_of_rows(const Context& context, const float* logits, const int32_t* 
     for (int64_t c = Row::thread(); c < classes; c += Row::threads)
       probabilities[row * classes + c] = expf(x[c] - largest) * factor;
     if (Row::thread() != 0) return;
-    if (!in_range(labels[row], classes, number, fault)) return;
-    losses[row] = largest - x[label] + logf(sum);
-    correct[row] = x[label] == largest && earlier_equals == 0 ? 1.0f : 0.0f;
+    if (labels.counts(row) && !in_range(labels.of(row), classes, number, fault)) return;
+    const float row_factor = labels.factor_of(row);
+    losses[row] = labels.counts(row) ? row_factor * (largest - x[label] + logf(sum)) : 0.0f;
+    correct[row] = x[label] == largest && earlier_equals == 0 ? row_factor : 0.0f;
   });
 }
 
 // Of every row the statistics of its logits of these classes, exp(logit - largest), and the largest.
-void statistics_of_rows(const Context& context, const float* logits, const int32_t* labels, int64_t rows, Interval own,
-                        int64_t classes, int number, float* exponentials, float* largest_logits, float* statistics) {
+void statistics_of_rows(const Context& context, const float* logits, const RowLabels& labels, int64_t rows,
+                        Interval own, int64_t classes, int number, float* exponentials, float* largest_logits,
+                        float* statistics) {
   Fault* fault = context.fault();
   const int64_t count = own.size();
   for_each_row(context, rows, count, [=] __device__(auto row_threads, int64_t row) {
@@ -95,8 +120,8 @@ void statistics_of_rows(const Context& context, const float* logits, const int32
     float largest = -FLT_MAX;
     for (int64_t c = Row::thread(); c < count; c += Row::threads) largest = fmaxf(largest, x[c]);
     largest = Row::max(largest);
-    const int64_t label = labels[row] - own.begin;
-    const bool has_label = label >= 0 && label < count;
+    const int64_t label = labels.of(row) - own.begin;
+    const bool has_label = labels.counts(row) && label >= 0 && label < count;
     float sum = 0, earlier_equals = 0;
     for (int64_t c = Row::thread(); c < count; c += Row::threads) {
       const float exponential = expf(x[c] - largest);
@@ -107,7 +132,7 @@ void statistics_of_rows(const Context& context, const float* logits, const int32
     sum = Row::sum(sum);
     earlier_equals = Row::sum(earlier_equals);
     if (Row::thread() != 0) return;
-    in_range(labels[row], classes, number, fault);
+    if (labels.counts(row)) in_range(labels.of(row), classes, number, fault);
     largest_logits[row] = largest;
     const auto put = [&](CrossEntropyStatistics which, float value) {
       statistics[static_cast<int64_t>(which) * rows + row] = value;
@@ -122,8 +147,9 @@ void statistics_of_rows(const Context& context, const float* logits, const int32
 
 // From the statistics of all classes, [slots, statistics, rows]: the own probabilities, where their exponentials were;
 // and, where they are asked for, losses and whether the label has the largest logit.
-void losses_from_statistics(const Context& context, const float* statistics, int slots, int64_t rows, int64_t count,
-                            const float* largest_logits, float* probabilities, float* losses, float* correct) {
+void losses_from_statistics(const Context& context, const float* statistics, int slots, const RowLabels& labels,
+                            int64_t rows, int64_t count, const float* largest_logits, float* probabilities,
+                            float* losses, float* correct) {
   for_each_row(context, rows, count, [=] __device__(auto row_threads, int64_t row) {
     using Row = decltype(row_threads);
     const auto of = [&](CrossEntropyStatistics which, int slot) {
@@ -141,64 +167,72 @@ void losses_from_statistics(const Context& context, const float* statistics, int
     const float factor = expf(largest_logits[row] - largest) / sum;
     for (int64_t c = Row::thread(); c < count; c += Row::threads) probabilities[row * count + c] *= factor;
     if (Row::thread() != 0 || !losses) return;
-    losses[row] = largest - label + logf(sum);
-    correct[row] = of(CrossEntropyStatistics::label_rank, first) == 2 ? 1.0f : 0.0f;
+    const float row_factor = labels.factor_of(row);
+    losses[row] = labels.counts(row) ? row_factor * (largest - label + logf(sum)) : 0.0f;
+    correct[row] = of(CrossEntropyStatistics::label_rank, first) == 2 ? row_factor : 0.0f;
   });
 }
 
 // `first_class`: of the probabilities.
-void loss_gradients(const Context& context, const float* probabilities, const int32_t* labels, int64_t rows,
+void loss_gradients(const Context& context, const float* probabilities, const RowLabels& labels, int64_t rows,
                     int64_t first_class, int64_t classes, float scale, float* result) {
   for_each_row(context, rows, classes, [=] __device__(auto row_threads, int64_t row) {
     using Row = decltype(row_threads);
-    const int64_t label = labels[row] - first_class;
+    const int64_t label = labels.of(row) - first_class;
+    const float row_scale = labels.factor_of(row) * scale;
     for (int64_t c = Row::thread(); c < classes; c += Row::threads)
-      result[row * classes + c] = (probabilities[row * classes + c] - (c == label ? 1.0f : 0.0f)) * scale;
+      result[row * classes + c] = (probabilities[row * classes + c] - (c == label ? 1.0f : 0.0f)) * row_scale;
   });
 }
 
 class SoftmaxCrossEntropyKernel : public Kernel {
  public:
   SoftmaxCrossEntropyKernel(const Context& context, const SoftmaxCrossEntropy& loss, const KernelRequest& request)
-      : context_(context), number_(context.fault_number(request.operator_name, "label")),
+      : context_(context), number_(context.fault_number(request.operator_name, "label")), places_(loss, request.part),
         rows_(SoftmaxCrossEntropy::rows(request.part).volume()), classes_(loss.classes),
         own_(SoftmaxCrossEntropy::own_classes(request.part)), splits_classes_(loss.splits_classes(request.part)),
         scale_(static_cast<float>(loss.weight / static_cast<double>(volume(loss.outputs()[0].shape)))),
-        probabilities_(context, rows_ * own_.size()), largest_(context, splits_classes_ ? rows_ : 0) {}
+        probabilities_(context, rows_ * own_.size()), largest_(context, splits_classes_ ? rows_ : 0),
+        factor_(context, places_.counts ? 1 : 0) {}
 
   void forward_statistics(const KernelArguments& arguments) override {
-    statistics_of_rows(context_, static_cast<const float*>(arguments.inputs[0]),
-                       static_cast<const int32_t*>(arguments.inputs[1]), rows_, own_, classes_, number_,
-                       probabilities_.data(), largest_.data(), arguments.statistics);
+    statistics_of_rows(context_, static_cast<const float*>(arguments.inputs[0]), labels(arguments), rows_, own_,
+                       classes_, number_, probabilities_.data(), largest_.data(), arguments.statistics);
   }
   void forward(const KernelArguments& arguments) override {
+    if (places_.counts) count_rows(context_, static_cast<const int32_t*>(arguments.inputs[1]), places_, factor_.data());
     if (splits_classes_) {
       const bool writes = own_.begin == 0;
-      losses_from_statistics(context_, arguments.statistics, arguments.statistics_slots, rows_, own_.size(),
-                             largest_.data(), probabilities_.data(), writes ? arguments.outputs[0] : nullptr,
-                             writes ? arguments.outputs[1] : nullptr);
+      losses_from_statistics(context_, arguments.statistics, arguments.statistics_slots, labels(arguments), rows_,
+                             own_.size(), largest_.data(), probabilities_.data(),
+                             writes ? arguments.outputs[0] : nullptr, writes ? arguments.outputs[1] : nullptr);
       return;
     }
-    losses_of_rows(context_, static_cast<const float*>(arguments.inputs[0]),
-                   static_cast<const int32_t*>(arguments.inputs[1]), rows_, classes_, number_, probabilities_.data(),
-                   arguments.outputs[0], arguments.outputs[1]);
+    losses_of_rows(context_, static_cast<const float*>(arguments.inputs[0]), labels(arguments), rows_, classes_,
+                   number_, probabilities_.data(), arguments.outputs[0], arguments.outputs[1]);
   }
   void backward(const KernelArguments& arguments) override {  // (softmax - one-hot) * weight / number of losses
     if (arguments.input_gradients[0])
-      loss_gradients(context_, probabilities_.data(), static_cast<const int32_t*>(arguments.inputs[1]), rows_,
-                     own_.begin, own_.size(), scale_, arguments.input_gradients[0]);
+      loss_gradients(context_, probabilities_.data(), labels(arguments), rows_, own_.begin, own_.size(), scale_,
+                     arguments.input_gradients[0]);
   }
-  int64_t workspace_bytes() const override { return probabilities_.bytes() + largest_.bytes(); }
+  int64_t workspace_bytes() const override { return probabilities_.bytes() + largest_.bytes() + factor_.bytes(); }
 
  private:
+  RowLabels labels(const KernelArguments& arguments) const {
+    return {static_cast<const int32_t*>(arguments.inputs[1]), places_, places_.counts ? factor_.data() : nullptr};
+  }
+
   const Context& context_;
   int number_;
+  LabelPlaces places_;
   int64_t rows_, classes_;
   Interval own_;  // classes
   bool splits_classes_;
   float scale_;
   Memory<float> probabilities_;  // [rows, own classes], kept for backward
   Memory<float> largest_;        // of the own logits, where there are others
+  Memory<float> factor_;         // of rows that count
 };
 
 }  // namespace

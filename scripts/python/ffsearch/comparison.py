@@ -59,7 +59,7 @@ def _gradients(graph: Graph, model: Any, data: Dict[str, Any], bits: int) -> "tu
     kind = torch.float64 if bits == 64 else torch.float32
     wide = copy.deepcopy(model).to(kind).train()
     tensors = {name: torch.as_tensor(value) for name, value in data.items()}
-    loss = graph.torch_loss(wide, {name: value.to(kind) if value.is_floating_point() else value
+    loss = graph.torch_loss(wide, {name: value.to(kind) if value.is_floating_point() else value.long()
                                    for name, value in tensors.items()})
     loss.backward()
     return float(loss.item()), {name: parameter.grad.double().numpy() for name, parameter in wide.named_parameters()

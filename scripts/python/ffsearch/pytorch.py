@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Mapping, 
 from .errors import FfsearchError, InputError
 from .files import PathLike
 from .graph import Graph
+from .onnx_functions import exported as functions_exported
 from .programs import Folder
 
 if TYPE_CHECKING:
@@ -178,7 +179,8 @@ def _export(model: Any, inputs: Mapping[str, Any], path: os.PathLike, dynamic: b
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
-            torch.onnx.export(model, tuple(inputs.values()), str(path), input_names=list(inputs), **options)
+            with functions_exported():
+                torch.onnx.export(model, tuple(inputs.values()), str(path), input_names=list(inputs), **options)
         except FfsearchError:
             raise
         except Exception as error:  # pylint: disable=broad-except
@@ -207,8 +209,8 @@ def from_torch(model: "torch.nn.Module", example_inputs: Any, *,
             axis of each is the sample.
         loss: "cross-entropy" adds it to each output: classes are the last axis, for images [batch, classes, height,
             width] the second one; labels are a new input "label". nn.CrossEntropyLoss() is the same. Another module or
-            function loss(output, target) is exported with the model, if the import knows its operators; it needs
-            `targets`. None: the model's output is its loss, or there is none.
+            function loss(output, target) is exported with the model; it needs `targets`. None: an output without axes
+            is the model's own loss; if there is none, the graph has no loss.
         targets: example of the loss's targets: a tensor, which becomes the input "label", or a dictionary by name.
         batch: samples per iteration, over all devices; default: that of the example.
         output: what of the model's outputs the loss reads: a key, an attribute ("logits"), an index or a function.
@@ -280,13 +282,13 @@ def from_torch(model: "torch.nn.Module", example_inputs: Any, *,
 def _with_reason(error: InputError, model: Any, loss: Any, inside: bool) -> InputError:
     """The error, with what may be its reason."""
     if any(isinstance(each, _torch().nn.EmbeddingBag) for each in model.modules()):
-        error = InputError(error.message + "\nPyTorch exports nn.EmbeddingBag as a loop; nn.Embedding and a sum over "
-                           "the bag are known to the import.", error.exit_code, error.command)
+        error = InputError(error.message + "\nPyTorch exports nn.EmbeddingBag as a loop, but for bags of one size, "
+                           "[batch, size], without padding_idx.", error.exit_code, error.command)
     if not inside:
         return error
     name = getattr(loss, "__name__", type(loss).__name__)
-    return InputError(f'{error.message}\nThe loss {name} was exported with the model. loss="cross-entropy" is known '
-                      "to the import.", error.exit_code, error.command)
+    return InputError(f"{error.message}\nThe loss {name} was exported with the model; docs/onnx.md says which losses "
+                      "are known to the import.", error.exit_code, error.command)
 
 
 def _loss_in_torch(loss: Any, output: Any, inside: bool, names: List[str],

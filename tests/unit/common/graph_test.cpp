@@ -90,7 +90,8 @@ TEST_CASE("shape mismatches say both shapes") {
 
 TEST_CASE("a graph without a loss cannot be trained") {
   CHECK(graph_error(graph_text(R"({"name":"r","type":"relu","inputs":["x"]})")) ==
-        "g.json: /operators: no operator is a loss; training needs one of type softmax_cross_entropy");
+        "g.json: /operators: no operator is a loss; training needs one of type softmax_cross_entropy or "
+        "mean_loss");
 }
 
 // The committed graphs against published figures.

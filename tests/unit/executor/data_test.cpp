@@ -151,6 +151,28 @@ TEST_CASE("what is wrong with a data directory") {
   CHECK(open() == x + ": has shape [5, 4], expected [samples, 3] for the input \"x\"");
 }
 
+TEST_CASE("a label that the loss ignores may lie outside of the classes") {
+  const TemporaryDirectory directory;
+  directory.write("x.npy", npy("<f4", "(2, 3)", counting(6)));
+  directory.write("label.npy", npy<int32_t>("<i4", "(2,)", {-100, 3}));
+  const auto read = [&](const std::string& attributes) {
+    Json graph = Json::parse(R"({"format": "ffgraph/1", "name": "small", "batch_size": 2,
+      "inputs": [{"name": "x", "shape": ["batch", 3], "dtype": "f32"}, {"name": "label", "shape": ["batch"],
+      "dtype": "i32"}],
+      "operators": [{"name": "fc", "type": "linear", "inputs": ["x"], "attributes": {"out_features": 4}},
+                    {"name": "loss", "type": "softmax_cross_entropy", "inputs": ["fc", "label"]}]})");
+    graph["operators"][1]["attributes"] = Json::parse(attributes);
+    const Graph parsed = parse_graph(parse_json(graph.dump(), "small"));
+    const auto data = npy_data(parsed, directory.path, 2);
+    Vector<int32_t> labels(2, 0);
+    const Vector<int64_t> samples{0, 1};
+    data->read(parsed.inputs[1], {{0, 2}}, samples, labels.data());
+    return labels;
+  };
+  CHECK(read(R"({"ignored_label": -100})") == Vector<int32_t>{-100, 3});
+  CHECK_THROWS_WITH(read("{}"), Catch::Contains("label.npy: sample 0 has the label -100, expected 0 to 3"));
+}
+
 TEST_CASE("synthetic data is the same for every split") {
   const Graph graph = small_graph();
   const auto data = synthetic_data(graph, 3);

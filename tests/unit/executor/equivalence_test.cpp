@@ -201,6 +201,35 @@ TEST_CASE("a rank that holds a shared parameter without contributing to its grad
   compare(one_device, split, 2);
 }
 
+// Each part counts the rows of all parts for itself, whatever is split; labels may come from an operator.
+TEST_CASE("losses that ignore a label, and means of any tensor, split in each dimension") {
+  const std::string graph = R"({"format": "ffgraph/1", "name": "losses", "batch_size": 8,
+    "inputs": [{"name": "x", "shape": ["batch", 6, 4], "dtype": "f32"},
+               {"name": "label", "shape": ["batch", 7], "dtype": "i32"}],
+    "operators": [{"name": "fc", "type": "linear", "inputs": ["x"], "attributes": {"out_features": 4}},
+                  {"name": "next", "type": "slice", "inputs": ["label"],
+                   "attributes": {"axis": 1, "begin": 1, "end": 7}},
+                  {"name": "square", "type": "mul", "inputs": ["fc", "fc"]},
+                  {"name": "decay", "type": "mean_loss", "inputs": ["square"], "attributes": {"weight": 0.1}},
+                  {"name": "loss", "type": "softmax_cross_entropy", "inputs": ["fc", "next"],
+                   "attributes": {"ignored_label": 2}}]})";
+  StrategyFile one_device{parse_graph(parse_json(graph, "graph")), {}, {}, {}, Json::object(), false};
+  one_device.strategy = single_device(one_device.graph);
+  for (const int ranks : {2, 4})
+    for (int dimension = 0; dimension < 3; ++dimension) {
+      StrategyFile split = one_device;
+      for (size_t op = 0; op < split.strategy.size(); ++op) {
+        const auto& dimensions = split.graph.operators[op].definition->dimensions();
+        const bool sample = dimension >= dimensions.count() || dimensions[dimension].size < ranks;
+        split.strategy[op].degrees[sample ? 0 : dimension] = ranks;
+        split.strategy[op].devices.clear();
+        for (int rank = 0; rank < ranks; ++rank) split.strategy[op].devices.push_back(rank);
+      }
+      INFO(ranks << " ranks, dimension " << dimension);
+      compare(one_device, split, ranks);
+    }
+}
+
 // Lepikhin et al. 2020 (arXiv 2006.16668), algorithm 2, as in docs/operators.md.
 TEST_CASE("a layer of experts that is written with einsum, by group and by expert") {
   StrategyFile one_device{parse_graph(parse_json(einsum_experts, "graph")), {}, {}, {}, Json::object(), false};

@@ -97,6 +97,18 @@ Json llama() {
        op("scores", "linear", {"sum2"}, linear(9)), op("loss", "softmax_cross_entropy", {"scores", "label"})});
 }
 
+// A mean of squares and one of logistic losses, and a cross entropy that ignores a label.
+Json several_losses() {
+  return network(
+      {{{"name", "x"}, {"shape", {"batch", 5, 4}}, {"dtype", "f32"}},
+       {{"name", "target"}, {"shape", {"batch", 5, 3}}, {"dtype", "f32"}},
+       {{"name", "label"}, {"shape", {"batch", 5}}, {"dtype", "i32"}}},
+      {op("hidden", "linear", {"x"}, {{"out_features", 3}}), op("difference", "sub", {"hidden", "target"}),
+       op("square", "mul", {"difference", "difference"}), op("squares", "mean_loss", {"square"}, {{"weight", 0.5}}),
+       op("softplus", "softplus", {"hidden"}), op("logistic", "mean_loss", {"softplus"}, {{"weight", -0.3}}),
+       op("loss", "softmax_cross_entropy", {"hidden", "label"}, {{"ignored_label", 1}})});
+}
+
 void check_gradients(const Json& graph) {
   StrategyFile file{parse_graph(parse_json(graph.dump(), "small")), {}, {}, {}, Json::object(), false};
   file.strategy = single_device(file.graph);
@@ -140,5 +152,6 @@ TEST_CASE("gradients of a convolutional network equal finite differences") { che
 TEST_CASE("gradients of a recurrent network equal finite differences") { check_gradients(recurrent()); }
 TEST_CASE("gradients of a transformer equal finite differences") { check_gradients(transformer()); }
 TEST_CASE("gradients of a layer of LLaMA equal finite differences") { check_gradients(llama()); }
+TEST_CASE("gradients of several losses equal finite differences") { check_gradients(several_losses()); }
 
 }  // namespace ff

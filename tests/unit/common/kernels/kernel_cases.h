@@ -77,7 +77,9 @@ class Cases {
     if (type == "dropout") attributes["rate"] = 0.1 * static_cast<double>(between(0, 9));
     if (type == "local_response_normalization")
       attributes = {{"size", 2 * between(0, 3) + 1}, {"alpha", 0.3}, {"beta", chance() ? 0.75 : 0.6}, {"bias", 1.5}};
-    if (type == "softmax_cross_entropy") attributes["weight"] = 0.5;
+    if (type == "softmax_cross_entropy" || type == "mean_loss") attributes["weight"] = 0.5;
+    if (type == "softmax_cross_entropy" && chance())
+      attributes.update({{"ignored_label", 0}, {"mean_over", chance() ? "counted" : "all"}});
     if (type == "add") inputs.resize(between(2, 4), shape);
     if (type == "stack") inputs.resize(between(1, 5), shape);
     if (type == "sub" || type == "mul") inputs.resize(2, shape);

@@ -76,6 +76,8 @@ TEST_CASE("kernels equal the reference on rows of many elements") {
       {"multi_head_attention", "[[150,4]]", R"({"heads":2,"key_value_heads":1})"},
       {"softmax", "[[333]]", "{}"},
       {"softmax_cross_entropy", "[[333]]", R"({"weight":0.5})"},
+      {"softmax_cross_entropy", "[[3]]", R"({"weight":0.5,"ignored_label":2})"},
+      {"mean_loss", "[[333]]", R"({"weight":0.5})"},
       {"mean", "[[70,4,4]]", "{}"},
       {"einsum", "[[19,4,5],[19,70]]", R"({"equation":"GSEC,GSM->EGCM"})"},
       {"einsum", "[[5,9,33]]", R"({"equation":"EGCM,EMH->EGCH","sizes":{"H":71}})"},

@@ -18,6 +18,16 @@ void mean(const Mean& mean, Operation& o) {
 
 }  // namespace
 
+Reference make_mean_loss_reference(const OperatorDefinition& definition, const Randomness&) {
+  const auto& loss = dynamic_cast<const MeanLoss&>(definition);
+  return {[](const Operands& x) { return Vector<Values>{x.inputs[0]}; },
+          [&](const Operands&, const Vector<Values>& dy) {
+            Values dx = dy[0];
+            for (double& value : dx) value *= loss.weight / static_cast<double>(dx.size());
+            return Gradients{{dx}, {}};
+          }};
+}
+
 Reference make_mean_reference(const OperatorDefinition& definition, const Randomness&) {
   return taped<Mean>(definition, mean);
 }

@@ -32,16 +32,28 @@ Gradients softmax_backward(const Softmax& softmax, const Operands& x, const Valu
   return {{dx}, {}};
 }
 
+// By what a row's loss is multiplied.
+double row_factor(const SoftmaxCrossEntropy& loss, const Values& labels, size_t row) {
+  if (!loss.ignored_label) return 1;
+  if (labels[row] == *loss.ignored_label) return 0;
+  if (!loss.mean_over_counted) return 1;
+  const auto counted = std::count_if(labels.begin(), labels.end(), [&](double l) { return l != *loss.ignored_label; });
+  return static_cast<double>(labels.size()) / static_cast<double>(counted);
+}
+
 Vector<Values> loss_forward(const SoftmaxCrossEntropy& loss, const Operands& x) {
   const size_t classes = static_cast<size_t>(loss.classes);
   const Values p = softmax_rows(x.inputs[0], classes);
   Values y(x.inputs[1].size()), correct(y.size());
   for (size_t row = 0; row < y.size(); ++row) {
+    const double factor = row_factor(loss, x.inputs[1], row);
+    if (factor == 0) continue;
     const size_t label = static_cast<size_t>(x.inputs[1][row]);
-    y[row] = -std::log(p[row * classes + label]);
+    y[row] = -factor * std::log(p[row * classes + label]);
     const auto first = x.inputs[0].begin() + static_cast<int64_t>(row * classes);
-    correct[row] =
-        static_cast<size_t>(std::max_element(first, first + static_cast<int64_t>(classes)) - first) == label ? 1 : 0;
+    correct[row] = static_cast<size_t>(std::max_element(first, first + static_cast<int64_t>(classes)) - first) == label
+                       ? factor
+                       : 0;
   }
   return {y, correct};
 }
@@ -50,9 +62,10 @@ Gradients loss_backward(const SoftmaxCrossEntropy& loss, const Operands& x, cons
   const size_t classes = static_cast<size_t>(loss.classes);
   Values dx = softmax_rows(x.inputs[0], classes);
   for (size_t row = 0; row < dy.size(); ++row) {
-    dx[row * classes + static_cast<size_t>(x.inputs[1][row])] -= 1;
+    const double factor = row_factor(loss, x.inputs[1], row);
+    if (factor != 0) dx[row * classes + static_cast<size_t>(x.inputs[1][row])] -= 1;
     for (size_t c = 0; c < classes; ++c)
-      dx[row * classes + c] *= dy[row] * loss.weight / static_cast<double>(dy.size());
+      dx[row * classes + c] *= factor * dy[row] * loss.weight / static_cast<double>(dy.size());
   }
   return {{dx, {}}, {}};
 }
