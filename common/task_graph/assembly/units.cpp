@@ -5,7 +5,7 @@ namespace ff::assembly {
 Task UnitDraft::new_task(TaskKind kind, int64_t number, int64_t other) const {
   if (number >= most_key_parts)
     check_room_in_keys("parameter group \"" + draft_.builder.groups()[unit.group].name + '"',
-                       "pieces times micro-batches, or more", number + 1, most_key_parts);
+                       "or more pieces times micro-batches", number + 1, most_key_parts);
   Task task{make_task_key(kind, unit.group, number, other), kind};
   task.unit = static_cast<int32_t>(draft_.result.units.size());
   return task;

@@ -1,20 +1,46 @@
 #include "common/task_graph/task.h"
 
 #include <catch2/catch.hpp>
+#include <map>
+#include <set>
+#include <string>
+
+#include "common/errors.h"
+#include "common/task_graph/task_graph.h"
+#include "tests/support/message_of.h"
 
 using namespace ff;
 
+namespace {
+
+// Two linear layers without bias that share a weight of so many rows and columns.
+Graph tied_layers(int size, int batch_size) {
+  const std::string text = std::to_string(size);
+  return parse_graph(parse_json(R"({"format":"ffgraph/1","name":"tied","batch_size":)" + std::to_string(batch_size) +
+                                    R"(,"inputs":[{"name":"x","shape":["batch",)" + text +
+                                    R"(],"dtype":"f32"},{"name":"label","shape":["batch"],"dtype":"i32"}],"operators":[
+      {"name":"a","type":"linear","inputs":["x"],"attributes":{"out_features":)" +
+                                    text + R"(,"bias":false},"parameters":"w"},
+      {"name":"b","type":"linear","inputs":["a"],"attributes":{"out_features":)" +
+                                    text + R"(,"bias":false},"parameters":"w"},
+      {"name":"loss","type":"softmax_cross_entropy","inputs":["b","label"]}]})",
+                                "graph"));
+}
+
+}  // namespace
+
 TEST_CASE("a task key holds what it was made of") {
-  constexpr int most = (1 << 20) - 1, most_others = (1 << 19) - 1;
+  constexpr int most_subject = most_key_subjects - 1, most = most_key_parts - 1, most_other = most_key_others - 1;
   for (int kind = 0; kind < static_cast<int>(task_kind_count); ++kind)
-    for (int subject : {0, 7, most})
+    for (int subject : {0, 7, most_subject})
       for (int part : {0, 3, most})
-        for (int other : {0, 1, most_others}) {
+        for (int other : {0, 1, most_other}) {
           const TaskKey key = make_task_key(static_cast<TaskKind>(kind), subject, part, other);
           CHECK(kind_of(key) == static_cast<TaskKind>(kind));
           CHECK(subject_of(key) == subject);
           CHECK(part_of(key) == part);
           CHECK(other_of(key) == other);
+          CHECK(prefix_of(key) == prefix_of(make_task_key(static_cast<TaskKind>(kind), subject, 0, 0)));
         }
 }
 
@@ -32,4 +58,61 @@ TEST_CASE("a kind's direction leads back to the kind") {
   CHECK(is_statistics(statistics_kind(Direction::backward)));
   CHECK(is_collective(reduction_kind(Direction::forward)));
   CHECK(is_transfer(transfer_kind(Direction::backward)));
+}
+
+// Each kind once, as the comments of tasks and the issue orders of strategy files say it.
+TEST_CASE("the table of kinds says what a task occupies, what it belongs to and when it runs") {
+  const auto names = [](bool (*is)(TaskKind)) {
+    std::set<std::string> found;
+    for (const TaskKindInfo& info : task_kinds)
+      if (is(info.kind)) found.emplace(to_string(info.kind));
+    return found;
+  };
+  using Names = std::set<std::string>;
+  CHECK(names([](TaskKind) { return true; }).size() == task_kind_count);
+  CHECK(names(is_compute) == Names{"forward", "backward", "forward_statistics", "backward_statistics", "recompute"});
+  CHECK(names(occupies_device) == Names{"forward", "backward", "forward_statistics", "backward_statistics", "recompute",
+                                        "update", "barrier", "parameter_copy"});
+  CHECK(names(is_edge_transfer) == Names{"activation", "gradient"});
+  CHECK(names(is_parameter_transfer) == Names{"parameter_gradient", "parameter_values"});
+  CHECK(names(is_transfer) == Names{"activation", "gradient", "parameter_gradient", "parameter_values"});
+  CHECK(names(is_statistics) == Names{"forward_statistics", "backward_statistics"});
+  CHECK(names(is_reduction) == Names{"forward_reduction", "backward_reduction"});
+  CHECK(names(is_edge_collective) == Names{"activation_collective", "gradient_collective"});
+  CHECK(names(is_parameter_collective) == Names{"synchronization", "parameter_all_gather"});
+  CHECK(names(is_collective) == Names{"forward_reduction", "backward_reduction", "activation_collective",
+                                      "gradient_collective", "synchronization", "parameter_all_gather"});
+  CHECK(names(is_forward) == Names{"forward", "forward_statistics", "activation", "activation_collective"});
+  CHECK(names([](TaskKind kind) { return direction_of(kind) == Direction::backward; }) ==
+        Names{"backward", "backward_statistics", "backward_reduction", "gradient", "gradient_collective"});
+}
+
+TEST_CASE("a task graph that has no room in the keys is refused") {
+  CHECK_NOTHROW(check_room_in_keys("graph \"g\"", "edges", most_key_subjects, most_key_subjects));
+  CHECK(message_of<InputError>([] { check_room_in_keys("graph \"g\"", "edges", 1048577, most_key_subjects); }) ==
+        "graph \"g\": 1048577 edges, but a task graph numbers 1048576 at most");
+
+  const Graph graph = tied_layers(8, 4'000'000);
+  TaskGraphBuilder builder(graph);
+  Strategy strategy = single_device(graph);
+  strategy[1] = {{524'289, 1, 1}, Vector<DeviceId>(524'289, 0)};
+  CHECK(message_of<InputError>([&] { builder.build(strategy); }) ==
+        "operator \"b\": 524289 parts, but a task graph numbers 524288 at most");
+  strategy = single_device(graph);
+  strategy[2].devices = {524'288};
+  CHECK(message_of<InputError>([&] { builder.build(strategy); }) ==
+        "strategy: 524289 devices, but a task graph numbers 524288 at most");
+}
+
+// The weight is cut into 1025 rows by one layer and into as many columns by the other: 1,050,625 pieces. Device 1 has
+// the last row of them: a unit with the number of its first piece, 1024 * 1025.
+TEST_CASE("parameters that are cut into too many pieces are refused") {
+  const Graph graph = tied_layers(1025, 1);
+  TaskGraphBuilder builder(graph);
+  Strategy strategy = single_device(graph);
+  strategy[0] = {{1, 1025, 1}, Vector<DeviceId>(1025, 0)};
+  strategy[0].devices[1024] = 1;
+  strategy[1] = {{1, 1, 1025}, Vector<DeviceId>(1025, 0)};
+  CHECK(message_of<InputError>([&] { builder.build(strategy, 1); }) ==
+        "parameter group \"w\": 1049601 or more pieces times micro-batches, but a task graph numbers 1048576 at most");
 }
