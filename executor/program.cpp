@@ -175,6 +175,8 @@ void Program::give_up() {
 
 void Program::submit(int64_t iteration, bool training) {
   current_task_ = -1;
+  postponed_.clear();  // of an iteration that could not be recorded
+  forget_collected();
   optimizer_step_ = optimizer_step(settings_.optimizer, iteration, updates_);
   transport_.begin_iteration();
   size_t started = 0;
@@ -196,6 +198,7 @@ void Program::submit(int64_t iteration, bool training) {
   run_postponed(true);
   start_up_to(steps);
   if (settings_.optimizer.clip_norm > 0 && training) update_clipped();
+  submit_updates();
   for (Request& collective : collectives_) transport_.wait(collective);  // of which this rank wanted nothing
   for (Request& collective : of_parameters_) transport_.wait(collective);
   if (transport_.follows_backend()) finish_sends();
@@ -312,7 +315,7 @@ void Program::run_step(int index, int64_t iteration, bool training) {
     else if (step.kind == TaskKind::parameter_all_gather) run_all_gather(index);
     else if (step.kind == TaskKind::parameter_copy) copy_gathered(step);
     else if (step.kind == TaskKind::barrier) run_barrier(step);
-    else run_update(step);
+    else run_update(index);
   }
 }
 
@@ -474,8 +477,9 @@ void Program::run_all_gather(int index) {
     const int postponed = *update;
     postponed_.erase(update);
     run_step(postponed, 0, true);
-    current_task_ = step.task;
   }
+  if (std::any_of(collected_.begin(), collected_.end(), is_update)) submit_updates();
+  current_task_ = step.task;
   const Place shard = unit.has_sharded_weights() ? unit.shard.weights : unit.shard.values;
   if (!transport_.follows_backend()) backend_.wait();
   of_parameters_[index] = transport_.collective(
@@ -498,11 +502,6 @@ void Program::run_barrier(const StepPlan& step) {
   start_sends(step);
 }
 
-void Program::run_update(const StepPlan& step) {
-  sum_gradients(step);
-  update(step);
-}
-
 // What the update reads is complete: the gradients of all devices are added up.
 void Program::sum_gradients(const StepPlan& step) {
   const UnitPlan& unit = plan_.units[step.unit];
@@ -511,18 +510,51 @@ void Program::sum_gradients(const StepPlan& step) {
   if (unit.group < 0) copy(unit.zeros, unit.pack);
 }
 
-void Program::update(const StepPlan& step) {
-  const UnitPlan& unit = plan_.units[step.unit];
+void Program::run_update(int index) {
+  sum_gradients(plan_.steps[index]);
+  update(index);
+}
+
+// The optimizer's work is submitted now, or with that of later updates.
+void Program::update(int index) {
+  const StepPlan& step = plan_.steps[index];
   copy({}, step.gather);
-  for (const UpdateRun& run : unit.updates) {
+  collected_.push_back(index);
+  for (const UpdateRun& run : plan_.units[step.unit].updates) {
     const auto state = [&](int number) { return number < run.states.count() ? address(run.states[number]) : nullptr; };
-    backend_.update(address(run.weight), address(run.gradient), {state(0), state(1)}, run.elements, optimizer_step_);
+    operands_.push_back({address(run.weight), address(run.gradient), {state(0), state(1)}, run.elements});
+    collected_elements_ += run.elements;
   }
-  copy({}, unit.spread);
-  copy({}, unit.shard.updated);
-  copy(step.zeros, step.pack);
-  did(Activity::update, step.task);
-  start_sends(step);
+  if (collected_elements_ >= update_batch_elements(backend_) || is_read_in_iteration(step)) submit_updates();
+}
+
+// By something else than an all-gather, before which updates are submitted: what an owner updates is sent to others.
+// Gradients in rounds lie in the arena, whose memory has its next use.
+bool Program::is_read_in_iteration(const StepPlan& update) const {
+  return tasks_.units[update.unit].owner != no_owner || plan_.units[update.unit].in_rounds();
+}
+
+// Observers see the time of all of them as the first one's.
+void Program::submit_updates() {
+  if (collected_.empty()) return;
+  current_task_ = plan_.steps[collected_[0]].task;
+  update_all(backend_, operands_, optimizer_step_);
+  for (const int index : collected_) {
+    const StepPlan& step = plan_.steps[index];
+    const UnitPlan& unit = plan_.units[step.unit];
+    copy({}, unit.spread);
+    copy({}, unit.shard.updated);
+    copy(step.zeros, step.pack);
+    did(Activity::update, step.task);
+    start_sends(step);
+  }
+  forget_collected();
+}
+
+void Program::forget_collected() {
+  collected_.clear();
+  operands_.clear();
+  collected_elements_ = 0;
 }
 
 // All updates of the iteration, and what comes after them, after the norm of all gradients together.
@@ -539,40 +571,36 @@ void Program::update_clipped() {
   squares = from_bytes<double>(transport_.broadcast(to_bytes(Vector<double>{squares})))[0];
   const double scale = clipping_scale(settings_.optimizer.clip_norm, std::sqrt(squares));
   const std::deque<int> steps = std::exchange(postponed_, {});
+  if (scale < 1) {
+    Vector<ElementRun> runs;
+    for (const int step : steps)
+      if (plan_.steps[step].kind == TaskKind::update) add_summed(plan_.steps[step].unit, runs);
+    scale_all(backend_, runs, static_cast<float>(scale));
+  }
   for (const int step : steps) {
     current_task_ = plan_.steps[step].task;
-    if (plan_.steps[step].kind != TaskKind::update) {
-      run_step(step, 0, true);
-      continue;
-    }
-    if (scale < 1)
-      for_each_summed(plan_.steps[step].unit, [&](float* gradients, int64_t elements) {
-        backend_.scale(gradients, elements, static_cast<float>(scale));
-      });
-    update(plan_.steps[step]);
+    if (plan_.steps[step].kind == TaskKind::update) update(step);
+    else run_step(step, 0, true);
   }
 }
 
 // The sums of gradients that this rank has of a unit, from which it updates.
-void Program::for_each_summed(int unit, const std::function<void(float*, int64_t)>& use) const {
+void Program::add_summed(int unit, Vector<ElementRun>& runs) const {
   const UnitPlan& plan = plan_.units[unit];
   if (plan.is_sharded()) {
-    for (const UpdateRun& run : plan.updates) use(address(run.gradient), run.elements);
+    for (const UpdateRun& run : plan.updates) runs.push_back({address(run.gradient), run.elements});
     return;
   }
   for (const int piece : plan.gradients.indices())
-    use(address(plan.gradients[piece]), tasks_.units[unit].pieces[piece]->block.volume());
+    runs.push_back({address(plan.gradients[piece]), tasks_.units[unit].pieces[piece]->block.volume()});
 }
 
 // Of the units whose first holder is this rank, and of its shards: each trained parameter counts once.
 double Program::sum_of_squared_gradients() const {
-  double sum = 0;
-  for (const int unit : plan_.units.indices()) {
-    if (!plan_.units[unit].is_sharded() && tasks_.units[unit].holders[0] != transport_.rank()) continue;
-    for_each_summed(
-        unit, [&](const float* gradients, int64_t elements) { sum += backend_.sum_of_squares(gradients, elements); });
-  }
-  return sum;
+  Vector<ElementRun> runs;
+  for (const int unit : plan_.units.indices())
+    if (plan_.units[unit].is_sharded() || tasks_.units[unit].holders[0] == transport_.rank()) add_summed(unit, runs);
+  return sum_of_all_squares(backend_, runs);
 }
 
 }  // namespace ff

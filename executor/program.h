@@ -9,10 +9,10 @@
 #pragma once
 
 #include <deque>
-#include <functional>
 #include <memory>
 #include <string>
 
+#include "common/kernels/batched_updates.h"
 #include "common/task_graph/issue_order.h"
 #include "executor/buffer.h"
 #include "executor/observers/observer.h"
@@ -110,12 +110,15 @@ class Program {
   void run_all_gather(int index);
   void copy_gathered(const StepPlan& step);
   Vector<int64_t> shards_of(const UnitPlan& unit) const;
-  void run_update(const StepPlan& step);
+  void run_update(int step);
   void sum_gradients(const StepPlan& step);
-  void update(const StepPlan& step);
+  void update(int step);
+  bool is_read_in_iteration(const StepPlan& update) const;
+  void submit_updates();
+  void forget_collected();
   void update_clipped();
   double sum_of_squared_gradients() const;
-  void for_each_summed(int unit, const std::function<void(float*, int64_t)>& use) const;
+  void add_summed(int unit, Vector<ElementRun>& runs) const;
   bool postpone(int step);
   void run_postponed(bool all);
   void wait_for_receives(const StepPlan& step);
@@ -146,6 +149,10 @@ class Program {
 
   OptimizerStep optimizer_step_;  // of this iteration
   int64_t updates_ = 0;
+  // Updates that are submitted together (batched_updates.h): steps, their operands and elements.
+  Vector<int> collected_;
+  Vector<UpdateOperands> operands_;
+  int64_t collected_elements_ = 0;
   // Steps: updates and copies of parameters whose collectives went on when their turn came; with clipped gradients all
   // updates, and what comes after them.
   std::deque<int> postponed_;

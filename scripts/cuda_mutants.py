@@ -41,6 +41,8 @@ CASES = ["--cases", "30", "--seconds", "60"]
 GRAPH = "ranks, CUDA graph", ["tests/test_gpu_ranks", "threads", "1", "--cuda-graph", *CASES]
 THREADS = "ranks, threads", ["tests/test_gpu_ranks", "threads", "2", *CASES]
 PROCESSES = "ranks, NCCL", ["mpirun", "-n", "2", "tests/test_gpu_ranks", "nccl", *CASES]
+WAYS = backend("CUDA convolutions equal the double-precision reference in each way")
+MANY = backend("many parameters")
 IMAGES, SUMS = backend("images go to the GPU"), backend("zeros")
 MOVED, BLOCKS = backend("a dropout kernel moved"), backend("blocks of any rank")
 TESTS = [("test_gpu", ["tests/test_gpu", "~[convolution]"]),
@@ -60,26 +62,35 @@ MUTANTS = [
      "row < rows && column <= columns", [IMAGES]),
     ("a stride swapped", KERNELS + "loops.cu", "destination[offset + column * rows + row]",
      "destination[offset + row * columns + column]", [IMAGES]),
-    ("momentum forgotten", KERNELS + "loops.cu", "velocity[i] = momentum * velocity[i] + change",
+    ("momentum forgotten", KERNELS + "updates.cu", "velocity[i] = momentum * velocity[i] + change",
      "velocity[i] = 0 * momentum * velocity[i] + change", [SUMS]),
-    ("Adam's second moment of the gradient itself", KERNELS + "loops.cu", "(1 - beta2) * g * g", "(1 - beta2) * g",
+    ("Adam's second moment of the gradient itself", KERNELS + "updates.cu", "(1 - beta2) * g * g", "(1 - beta2) * g",
      [SUMS]),
-    ("no barrier in a sum of squares", KERNELS + "loops.cu", "+= of_thread[threadIdx.x + half];\n    __syncthreads();",
-     "+= of_thread[threadIdx.x + half];", [SUMS]),
-    ("half of a block's squares", KERNELS + "loops.cu", "int half = block_threads / 2;",
+    ("no barrier in a sum of squares", KERNELS + "updates.cu",
+     "+= of_thread[threadIdx.x + half];\n    __syncthreads();", "+= of_thread[threadIdx.x + half];", [SUMS]),
+    ("half of a block's squares", KERNELS + "updates.cu", "int half = block_threads / 2;",
      "int half = block_threads / 4;", [SUMS]),
+    ("a chunk is updated as one of the parameter before", KERNELS + "updates.cu",
+     "table.first_chunk[middle] <= chunk", "table.first_chunk[middle] < chunk", [MANY]),
+    ("a full table is not launched", KERNELS + "updates.cu", "      use(table);\n      table = {};",
+     "      table = {};", [MANY]),
     ("wrong transposition flags", KERNELS + "products.cpp",
      "cublasGemmEx_64(context.blas, operation(transpose_b), operation(transpose_a)",
      "cublasGemmEx_64(context.blas, operation(transpose_a), operation(transpose_b)", [kernels("linear")]),
     ("wrong transposition flag of a convolution as a product", KERNELS + "convolution.cpp",
      "multiply_matrices(context_, 'N', 'T', pixels, out, in", "multiply_matrices(context_, 'N', 'N', pixels, out, in",
-     [CONVOLUTIONS]),
+     [WAYS]),
     ("a workspace too small", KERNELS + "convolution.cpp", "  const size_t bytes = static_cast<size_t>("
      "choice.workspace_bytes);", "  const size_t bytes = static_cast<size_t>(choice.workspace_bytes / 2);",
      [CONVOLUTIONS]),
     ("warps do not wait for shared memory", KERNELS + "gating.cu",
-     "      __syncwarp();\n      if (token >= group_tokens) continue;", "      if (token >= group_tokens) continue;",
+     "taken[expert] += __popc(equal);\n  __syncwarp();\n", "taken[expert] += __popc(equal);\n",
      [kernels("top_k_gating")]),
+    ("no barrier before warps' experts are counted", KERNELS + "gating.cu",
+     "  __syncthreads();\n  for (int64_t e = threadIdx.x; e < experts; e += blockDim.x) {",
+     "  for (int64_t e = threadIdx.x; e < experts; e += blockDim.x) {", [large("top_k_gating")]),
+    ("a score of another query", KERNELS + "relative_bias.cu", "(query - (queries - 1)) * heads",
+     "(query - queries) * heads", [kernels("relative_bias")]),
     ("an atomic addition that is not", KERNELS + "gating.cu",
      "atomicAdd(counts + token / group_tokens * experts + choice.first.expert, 1)",
      "counts[token / group_tokens * experts + choice.first.expert] += 1", [kernels("load_balancing_loss")]),
@@ -131,9 +142,9 @@ MUTANTS = [
 NOT_EXPECTED = {"a 64-bit cast missing": "needs more than 2^32 threads' elements, 16 GB"}
 
 
-def build(work, tests, jobs):
+def build(work, tests, preset, jobs):
     targets = {word.removeprefix("tests/") for _, command in tests for word in command if word.startswith("tests/")}
-    return subprocess.run(["cmake", "--build", "--preset", "dev", "--target", *sorted(targets),
+    return subprocess.run(["cmake", "--build", "--preset", preset, "--target", *sorted(targets),
                            f"-j{jobs}"], cwd=work, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
@@ -147,13 +158,13 @@ def fault(output):
     return lines[-1][:150] if lines else ""
 
 
-def find(work, tests, seconds):
+def find(work, tests, preset, seconds):
     """The first of the tests that fails, and how; None when all pass."""
     sys.path.append(str(REPOSITORY / "scripts"))
     from mpi_environment import mpi_environment
     environment = {**mpi_environment(), "FF_GPU_TEST_SEED": "0", "FF_GPU_TEST_CASES": "60"}
     for name, command in tests:
-        folder = work / "build/dev"
+        folder = work / "build" / preset
         command = [str(folder / word) if word.startswith("tests/") else word for word in command]
         try:
             done = subprocess.run(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
@@ -179,10 +190,10 @@ def try_fault(work, mutant, tests, arguments):
     source = path.read_text(encoding="utf-8")
     try:
         path.write_text(source.replace(text, other, 1), encoding="utf-8")
-        built = build(work, tests, arguments.jobs)
+        built = build(work, tests, arguments.preset, arguments.jobs)
         if built.returncode != 0:
             return "compiler", built.stdout[-150:]
-        return find(work, tests, arguments.seconds)
+        return find(work, tests, arguments.preset, arguments.seconds)
     finally:
         path.write_text(source, encoding="utf-8")
 
@@ -202,6 +213,7 @@ def main():
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--work", type=pathlib.Path, default=REPOSITORY / "build/cuda-mutants")
+    parser.add_argument("--preset", default="dev", help="of CMake: dev or ci")
     parser.add_argument("--seconds", type=float, default=600, help="for one test program")
     parser.add_argument("--jobs", type=int, default=2, help="compilers at once")
     arguments = parser.parse_args()
@@ -214,9 +226,9 @@ def main():
     work = arguments.work.resolve()
     if work != REPOSITORY:
         copy_sources(work)
-    subprocess.run(["cmake", "--preset", "dev"], cwd=work, stdout=subprocess.DEVNULL, check=True)
-    first = build(work, tests, arguments.jobs)
-    if first.returncode != 0 or (wrong := find(work, tests, arguments.seconds)):
+    subprocess.run(["cmake", "--preset", arguments.preset], cwd=work, stdout=subprocess.DEVNULL, check=True)
+    first = build(work, tests, arguments.preset, arguments.jobs)
+    if first.returncode != 0 or (wrong := find(work, tests, arguments.preset, arguments.seconds)):
         sys.exit(f"without a fault: {first.stdout[-500:] if first.returncode else wrong}")
     missed, expected = 0, 0
     print("| fault | found by | how | seconds |\n|---|---|---|---|", flush=True)

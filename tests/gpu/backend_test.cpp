@@ -4,6 +4,7 @@
 #include <random>
 
 #include "common/graph.h"
+#include "common/kernels/batched_updates.h"
 #include "tests/gpu/gpu_or_skip.h"
 
 using namespace ff;
@@ -182,6 +183,46 @@ TEST_CASE("zeros, sums and updates on the GPU equal the CPU's") {
     CHECK(squares[0] == Approx(squares[1]).epsilon(1e-6));
     for (size_t v = 0; v < 4; ++v)
       for (size_t i = 0; i < results[v].size(); ++i) REQUIRE(results[v][i] == Approx(results[v + 4][i]).epsilon(1e-6));
+  }
+}
+
+// More than one launch's table has, of one block and of several, and empty ones. What is between them stays.
+TEST_CASE("many parameters are scaled, summed and updated at once on the GPU as on the CPU") {
+  const auto gpu = gpu_or_skip();
+  if (!gpu) return;
+  const auto cpu = make_cpu_backend();
+  for (OptimizerSettings settings :
+       {OptimizerSettings{0.1, 0.9, 0.01}, OptimizerSettings{0.1}, default_optimizer(OptimizerKind::adamw)}) {
+    settings.epsilon = 1e-3;
+    const int states = state_buffers(settings);
+    constexpr int64_t elements = 60'000;
+    Vector<Vector<float>> results;
+    Vector<double> squares;
+    for (Backend* backend : {static_cast<Backend*>(gpu.get()), cpu.get()}) {
+      Values parameter(*backend, numbers(elements, 1e-4f)), gradient(*backend, numbers(elements, -2e-5f)),
+          first(*backend, numbers(elements, 3e-5f)), second(*backend, numbers(elements, 4e-5f));
+      std::mt19937 random(1);
+      Vector<ElementRun> runs;
+      Vector<UpdateOperands> operands;
+      for (int64_t begin = 0;;) {
+        const int64_t length = static_cast<int64_t>(random() % (operands.size() % 20 == 7 ? 6000 : 90));
+        if (begin + length > elements) break;
+        runs.push_back({gradient.data() + begin, length});
+        operands.push_back({parameter.data() + begin,
+                            gradient.data() + begin,
+                            {states > 0 ? first.data() + begin : nullptr, states > 1 ? second.data() + begin : nullptr},
+                            length});
+        begin += length + static_cast<int64_t>(random() % 3);
+      }
+      REQUIRE(operands.size() > 160);
+      scale_all(*backend, runs, 0.75f);
+      squares.push_back(sum_of_all_squares(*backend, runs));
+      update_all(*backend, operands, optimizer_step(settings, 3, 3));
+      for (Values* values : {&parameter, &gradient, &first, &second}) results.push_back(values->read());
+    }
+    CHECK(squares[0] == Approx(squares[1]).epsilon(1e-6));
+    for (size_t v = 0; v < 4; ++v)
+      for (size_t i = 0; i < results[v].size(); ++i) REQUIRE(results[v][i] == Approx(results[v + 4][i]).epsilon(1e-5));
   }
 }
 

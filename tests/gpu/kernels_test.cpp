@@ -1,5 +1,6 @@
 // Every kernel of the CUDA backend against the double-precision reference, forward and backward: the random cases that
 // the CPU's kernels pass, and cases so large that rows take a block of threads and sums are split over blocks.
+#include <cstdlib>
 #include <map>
 
 #include "tests/gpu/gpu_or_skip.h"
@@ -14,6 +15,11 @@ namespace {
 
 constexpr double tolerance = 5e-5;
 constexpr double convolution_tolerance = 1e-4;  // Winograd and Fourier algorithms of cuDNN round more than sums do
+
+// With the stand-in, times are drawn, so that each way to compute a convolution is chosen in some cases.
+void draw_times() {
+  if (stand_in) setenv("FF_CUDA_STAND_IN_TIMES", "drawn", 1);
+}
 
 bool is_convolution(const std::string& type) { return type == "conv2d" || type == "conv1d"; }
 
@@ -81,6 +87,7 @@ TEST_CASE("every CUDA kernel equals the double-precision reference, forward and 
 
 TEST_CASE("every CUDA convolution equals the double-precision reference, forward and backward, on any part",
           "[convolution]") {
+  draw_times();
   CudaBackend* const backend = shared_gpu();
   if (!backend) return;
   const int cases = number_of_cases(25);
@@ -170,6 +177,7 @@ TEST_CASE("CUDA kernels equal the double-precision reference on larger shapes", 
 }
 
 TEST_CASE("CUDA convolutions equal the double-precision reference on larger shapes", "[convolution]") {
+  draw_times();
   CudaBackend* const backend = shared_gpu();
   if (!backend) return;
   CasesByType cases;
@@ -189,6 +197,18 @@ TEST_CASE("CUDA convolutions equal the double-precision reference on larger shap
        })
     add_case(cases, text);
   check_all_large(*backend, cases, convolution_tolerance);
+}
+
+// Each backend chooses anew.
+TEST_CASE("CUDA convolutions equal the double-precision reference in each way to compute them", "[convolution]") {
+  draw_times();
+  for (int choice = 0; choice < (stand_in ? 12 : 1); ++choice) {
+    const auto gpu = gpu_or_skip();
+    if (!gpu) return;
+    for (const int kernel : {1, 3})
+      check_large(*gpu, large_case("conv2d", {{8, 7, 6}}, {{"out_channels", 10}, {"kernel", kernel}}, 3),
+                  convolution_tolerance);
+  }
 }
 
 // Tensor cores that cut the operands off after ten bits are wrong by up to 2^-9 of a product, all in one direction.

@@ -1,5 +1,7 @@
 #include "common/operators/gating.h"
 
+#include <algorithm>
+
 #include "common/kernels/cuda/device.cuh"
 #include "common/kernels/cuda/kernels.h"
 #include "common/operators/routing.h"
@@ -74,31 +76,67 @@ void drop_second_choices(const Context& context, uint64_t stream, int64_t iterat
   });
 }
 
-// One warp a group: 32 choices at a time, all first ones in the order of the tokens, then the second ones. A choice's
-// place is the number of those before it that have the same expert: `taken` of earlier steps, and lower threads of this
-// one.
+// One choice of each thread of a warp: how many of its expert come before it. They are those that were `taken` by
+// earlier calls, and those of lower threads.
+__device__ int take_place(int32_t expert, int* taken) {
+  const unsigned equal = __match_any_sync(0xffffffffu, expert), earlier = equal & ((1u << Warp::thread()) - 1);
+  const int place = expert < 0 ? 0 : taken[expert] + __popc(earlier);
+  __syncwarp();
+  if (expert >= 0 && earlier == 0) taken[expert] += __popc(equal);
+  __syncwarp();
+  return place;
+}
+
+// A block a group. Its choices, all first ones in the order of the tokens and then the second ones, are divided into
+// one stretch per warp. Warps first count the experts of theirs, so that each knows what the stretches before it take.
 __global__ void take_places_kernel(int64_t group_tokens, int64_t experts, int64_t capacity, int64_t top_k,
                                    int32_t* slots, float* weights) {
-  FF_DYNAMIC_SHARED(int, taken);  // [expert]
-  const int thread = static_cast<int>(threadIdx.x);
-  for (int64_t e = thread; e < experts; e += Warp::threads) taken[e] = 0;
-  slots += blockIdx.x * group_tokens * top_k;
-  weights += blockIdx.x * group_tokens * top_k;
+  FF_DYNAMIC_SHARED(int, taken);  // [warp, expert]
+  const int warp = static_cast<int>(threadIdx.x) / Warp::threads, warps = static_cast<int>(blockDim.x) / Warp::threads;
+  int* of_warp = taken + warp * experts;
+  const int64_t choices = group_tokens * top_k, length = (choices + warps - 1) / warps, begin = warp * length,
+                behind = begin + length, end = behind < choices ? behind : choices;
+  slots += blockIdx.x * choices;
+  weights += blockIdx.x * choices;
+  const auto place_of = [&](int64_t choice) {  // where it lies: [token, choice]
+    return choice < group_tokens ? choice * top_k : (choice - group_tokens) * top_k + 1;
+  };
+  for (int64_t e = Warp::thread(); e < experts; e += Warp::threads) of_warp[e] = 0;
   __syncwarp();
-  for (int64_t choice = 0; choice < top_k; ++choice)
-    for (int64_t first = 0; first < group_tokens; first += Warp::threads) {
-      const int64_t token = first + thread, at = token * top_k + choice;
-      const int32_t expert = token < group_tokens ? slots[at] : -1;
-      const unsigned equal = __match_any_sync(0xffffffffu, expert), earlier = equal & ((1u << thread) - 1);
-      const int64_t place = expert < 0 ? capacity : taken[expert] + __popc(earlier);
-      __syncwarp();
-      if (expert >= 0 && earlier == 0) taken[expert] += __popc(equal);
-      __syncwarp();
-      if (token >= group_tokens) continue;
-      const bool fits = place < capacity;
-      slots[at] = fits ? static_cast<int32_t>(expert * capacity + place) : -1;
-      if (!fits) weights[at] = 0;
+  for (int64_t first = begin; first < end; first += Warp::threads) {
+    const int64_t choice = first + Warp::thread();
+    take_place(choice < end ? slots[place_of(choice)] : -1, of_warp);
+  }
+  __syncthreads();
+  for (int64_t e = threadIdx.x; e < experts; e += blockDim.x) {
+    int before = 0;
+    for (int w = 0; w < warps; ++w) {
+      int& count = taken[w * experts + e];
+      const int stretch = count;
+      count = before;
+      before += stretch;
     }
+  }
+  __syncthreads();
+  for (int64_t first = begin; first < end; first += Warp::threads) {
+    const int64_t choice = first + Warp::thread();
+    const int32_t expert = choice < end ? slots[place_of(choice)] : -1;
+    const int64_t place = take_place(expert, of_warp);
+    if (choice >= end) continue;
+    const bool fits = expert >= 0 && place < capacity;
+    slots[place_of(choice)] = fits ? static_cast<int32_t>(expert * capacity + place) : -1;
+    if (!fits) weights[place_of(choice)] = 0;
+  }
+}
+
+// Each warp has a count of every expert in shared memory, of which a block has 48 KiB.
+void take_places(const Context& context, int64_t groups, int64_t group_tokens, int64_t experts, int64_t capacity,
+                 int64_t top_k, int32_t* slots, float* weights) {
+  const int64_t bytes = experts * static_cast<int64_t>(sizeof(int)), steps = (group_tokens * top_k + 31) / 32;
+  const int64_t warps = std::max<int64_t>(1, std::min<int64_t>({16, steps, (int64_t{48} << 10) / bytes}));
+  launch(context, static_cast<unsigned>(groups), static_cast<unsigned>(warps * Warp::threads),
+         static_cast<size_t>(warps * bytes), take_places_kernel, group_tokens, experts, capacity, top_k, slots,
+         weights);
 }
 
 void logit_gradients(const Context& context, const float* logits, const int32_t* slots, const float* gradients,
@@ -137,8 +175,7 @@ class TopKGatingKernel : public Kernel {
     choose(context_, static_cast<const float*>(arguments.inputs[0]), tokens_, experts_, top_k_, slots, weights);
     if (random_ && arguments.training)
       drop_second_choices(context_, stream_, arguments.iteration, first_token_, tokens_, weights, slots);
-    launch(context_, static_cast<unsigned>(groups_), Warp::threads, static_cast<size_t>(experts_) * sizeof(int),
-           take_places_kernel, group_tokens_, experts_, capacity_, top_k_, slots, weights);
+    take_places(context_, groups_, group_tokens_, experts_, capacity_, top_k_, slots, weights);
   }
 
   void backward(const KernelArguments& arguments) override {

@@ -2,6 +2,7 @@
 // stream. Matrices are row-major.
 #pragma once
 
+#include "common/kernels/batched_updates.h"
 #include "common/kernels/cuda/context.h"
 #include "common/operators/operator_list.h"
 
@@ -51,12 +52,13 @@ void transpose(const Context& context, const float* source, int64_t count, int64
 // `rows` rows of `width` elements out of matrices with `source_stride` and `destination_stride` elements a row.
 void copy_columns(const Context& context, const float* source, int64_t source_stride, float* destination,
                   int64_t destination_stride, int64_t rows, int64_t width);
-void update(const Context& context, float* parameter, const float* gradient, OptimizerStates states, int64_t elements,
-            const OptimizerStep& step);
-double sum_of_squares(const Context& context, const float* values, int64_t elements);  // waits
-void scale(const Context& context, float* values, int64_t elements, float factor);
 // Keeps the stream busy for so long, so that work submitted meanwhile begins without gaps.
 void keep_busy(const Context& context, int64_t nanoseconds);
+
+// updates.cu: many parameters at once.
+void update(const Context& context, std::span<const UpdateOperands> operands, const OptimizerStep& step);
+double sum_of_squares(const Context& context, std::span<const ElementRun> runs);  // waits
+void scale(const Context& context, std::span<const ElementRun> runs, float factor);
 
 // block_copy.cu: rectangles between dense buffers (storage order as in backend.h).
 void copy_block(const Context& context, const void* source, const Block& source_block, void* destination,

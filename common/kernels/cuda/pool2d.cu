@@ -1,65 +1,81 @@
 #include "common/operators/pool2d.h"
 
+#include <algorithm>
+
 #include "common/kernels/cuda/device.cuh"
 #include "common/kernels/cuda/kernels.h"
 
 namespace ff::cuda {
 namespace {
 
+// Numbers of elements and positions are of the type Index, of 32 bits where that suffices: divisions of 64 bits would
+// outlast the access to memory, and fewer registers let more threads run at once.
+
 // One axis of a part: window o covers the block's positions o * stride - before + j, j in [0, kernel), of which those
 // in [0, input) exist.
+template <class Index>
 struct Axis {
-  int64_t input, output, kernel, stride, before;
+  Index input, output, kernel, stride, before;
 };
 
 // Blocks [samples, height, width, channels].
+template <class Index>
 struct Geometry {
-  Axis height, width;
-  int64_t samples, channels;
+  Axis<Index> height, width;
+  Index samples, channels;
   bool count_padding;
+  int64_t inputs() const { return int64_t{samples} * height.input * width.input * channels; }
+  int64_t outputs() const { return int64_t{samples} * height.output * width.output * channels; }
 };
 
+template <class Index>
 struct Range {
-  int64_t begin, end;
+  Index begin, end;
 };
 
-__device__ Range positions_of(const Axis& axis, int64_t window) {
-  const int64_t first = window * axis.stride - axis.before, behind = first + axis.kernel;
+template <class Index>
+__device__ Range<Index> positions_of(const Axis<Index>& axis, Index window) {
+  const Index first = window * axis.stride - axis.before, behind = first + axis.kernel;
   return {first > 0 ? first : 0, behind < axis.input ? behind : axis.input};
 }
 
 // The windows that cover a position: o * stride - before <= position < o * stride - before + kernel.
-__device__ Range windows_of(const Axis& axis, int64_t position) {
-  const int64_t shifted = position + axis.before, last = shifted / axis.stride;
-  const int64_t first = shifted < axis.kernel ? 0 : (shifted - axis.kernel) / axis.stride + 1;
+template <class Index>
+__device__ Range<Index> windows_of(const Axis<Index>& axis, Index position) {
+  const Index shifted = position + axis.before, last = shifted / axis.stride;
+  const Index first = shifted < axis.kernel ? 0 : (shifted - axis.kernel) / axis.stride + 1;
   return {first, last + 1 < axis.output ? last + 1 : axis.output};
 }
 
 // Index of an element in storage -> sample, y, x, channel.
+template <class Index>
 struct Position {
-  int64_t sample, y, x, channel;
+  Index sample, y, x, channel;
 };
-__device__ Position position_of(int64_t i, int64_t height, int64_t width, int64_t channels) {
-  Position place;
-  const int64_t pixel = i / channels, row = pixel / width;
+template <class Index>
+__device__ Position<Index> position_of(Index i, Index height, Index width, Index channels) {
+  Position<Index> place;
+  using Unsigned = std::make_unsigned_t<Index>;
+  const Index pixel = static_cast<Index>(static_cast<Unsigned>(i) / static_cast<Unsigned>(channels)),
+              row = static_cast<Index>(static_cast<Unsigned>(pixel) / static_cast<Unsigned>(width));
   place.channel = i - pixel * channels;
   place.x = pixel - row * width;
-  place.sample = row / height;
+  place.sample = static_cast<Index>(static_cast<Unsigned>(row) / static_cast<Unsigned>(height));
   place.y = row - place.sample * height;
   return place;
 }
 
 // `which` becomes the place of the maximum in its window (the first one, of equals), row by row.
-template <class Which>
-void max_forward(const Context& context, const Geometry& g, const float* input, float* output, Which* which) {
-  for_each_index(context, g.samples * g.height.output * g.width.output * g.channels, [=] __device__(int64_t i) {
-    const Position o = position_of(i, g.height.output, g.width.output, g.channels);
-    const Range rows = positions_of(g.height, o.y), columns = positions_of(g.width, o.x);
+template <class Index, class Which>
+void max_forward(const Context& context, const Geometry<Index>& g, const float* input, float* output, Which* which) {
+  for_each_index(context, g.outputs(), [=] __device__(int64_t i) {
+    const Position<Index> o = position_of<Index>(static_cast<Index>(i), g.height.output, g.width.output, g.channels);
+    const Range<Index> rows = positions_of(g.height, o.y), columns = positions_of(g.width, o.x);
     const float* image = input + o.sample * g.height.input * g.width.input * g.channels + o.channel;
-    int64_t best_y = rows.begin, best_x = columns.begin;
+    Index best_y = rows.begin, best_x = columns.begin;
     float best = image[(best_y * g.width.input + best_x) * g.channels];
-    for (int64_t y = rows.begin; y < rows.end; ++y)
-      for (int64_t x = columns.begin; x < columns.end; ++x) {
+    for (Index y = rows.begin; y < rows.end; ++y)
+      for (Index x = columns.begin; x < columns.end; ++x) {
         const float value = image[(y * g.width.input + x) * g.channels];
         if (value > best) best = value, best_y = y, best_x = x;
       }
@@ -70,65 +86,76 @@ void max_forward(const Context& context, const Geometry& g, const float* input, 
 }
 
 // Every position gathers from the windows that cover it, so that no two threads add to one sum.
-template <class Which>
-void max_backward(const Context& context, const Geometry& g, const float* gradient, const Which* which, float* result) {
-  for_each_index(context, g.samples * g.height.input * g.width.input * g.channels, [=] __device__(int64_t i) {
-    const Position p = position_of(i, g.height.input, g.width.input, g.channels);
-    const Range rows = windows_of(g.height, p.y), columns = windows_of(g.width, p.x);
+template <class Index, class Which>
+void max_backward(const Context& context, const Geometry<Index>& g, const float* gradient, const Which* which,
+                  float* result) {
+  for_each_index(context, g.inputs(), [=] __device__(int64_t i) {
+    const Position<Index> p = position_of<Index>(static_cast<Index>(i), g.height.input, g.width.input, g.channels);
+    const Range<Index> rows = windows_of(g.height, p.y), columns = windows_of(g.width, p.x);
     float sum = 0;
-    for (int64_t y = rows.begin; y < rows.end; ++y)
-      for (int64_t x = columns.begin; x < columns.end; ++x) {
-        const int64_t o = ((p.sample * g.height.output + y) * g.width.output + x) * g.channels + p.channel;
-        const int64_t own =
+    for (Index y = rows.begin; y < rows.end; ++y)
+      for (Index x = columns.begin; x < columns.end; ++x) {
+        const Index o = ((p.sample * g.height.output + y) * g.width.output + x) * g.channels + p.channel;
+        const Index own =
             (p.y + g.height.before - y * g.height.stride) * g.width.kernel + p.x + g.width.before - x * g.width.stride;
-        if (static_cast<int64_t>(which[o]) == own) sum += gradient[o];
+        if (static_cast<Index>(which[o]) == own) sum += gradient[o];
       }
     result[i] = sum;
   });
 }
 
-__device__ float share(const Geometry& g, Range rows, Range columns) {
-  const int64_t counted =
+template <class Index>
+__device__ float share(const Geometry<Index>& g, Range<Index> rows, Range<Index> columns) {
+  const Index counted =
       g.count_padding ? g.height.kernel * g.width.kernel : (rows.end - rows.begin) * (columns.end - columns.begin);
   return 1.0f / static_cast<float>(counted);
 }
 
-void average_forward(const Context& context, const Geometry& g, const float* input, float* output) {
-  for_each_index(context, g.samples * g.height.output * g.width.output * g.channels, [=] __device__(int64_t i) {
-    const Position o = position_of(i, g.height.output, g.width.output, g.channels);
-    const Range rows = positions_of(g.height, o.y), columns = positions_of(g.width, o.x);
+template <class Index>
+void average_forward(const Context& context, const Geometry<Index>& g, const float* input, float* output) {
+  for_each_index(context, g.outputs(), [=] __device__(int64_t i) {
+    const Position<Index> o = position_of<Index>(static_cast<Index>(i), g.height.output, g.width.output, g.channels);
+    const Range<Index> rows = positions_of(g.height, o.y), columns = positions_of(g.width, o.x);
     const float* image = input + o.sample * g.height.input * g.width.input * g.channels + o.channel;
     float sum = 0;
-    for (int64_t y = rows.begin; y < rows.end; ++y)
-      for (int64_t x = columns.begin; x < columns.end; ++x) sum += image[(y * g.width.input + x) * g.channels];
+    for (Index y = rows.begin; y < rows.end; ++y)
+      for (Index x = columns.begin; x < columns.end; ++x) sum += image[(y * g.width.input + x) * g.channels];
     output[i] = sum * share(g, rows, columns);
   });
 }
 
-void average_backward(const Context& context, const Geometry& g, const float* gradient, float* result) {
-  for_each_index(context, g.samples * g.height.input * g.width.input * g.channels, [=] __device__(int64_t i) {
-    const Position p = position_of(i, g.height.input, g.width.input, g.channels);
-    const Range rows = windows_of(g.height, p.y), columns = windows_of(g.width, p.x);
+template <class Index>
+void average_backward(const Context& context, const Geometry<Index>& g, const float* gradient, float* result) {
+  for_each_index(context, g.inputs(), [=] __device__(int64_t i) {
+    const Position<Index> p = position_of<Index>(static_cast<Index>(i), g.height.input, g.width.input, g.channels);
+    const Range<Index> rows = windows_of(g.height, p.y), columns = windows_of(g.width, p.x);
     float sum = 0;
-    for (int64_t y = rows.begin; y < rows.end; ++y)
-      for (int64_t x = columns.begin; x < columns.end; ++x)
+    for (Index y = rows.begin; y < rows.end; ++y)
+      for (Index x = columns.begin; x < columns.end; ++x)
         sum += gradient[((p.sample * g.height.output + y) * g.width.output + x) * g.channels + p.channel] *
                share(g, positions_of(g.height, y), positions_of(g.width, x));
     result[i] = sum;
   });
 }
 
+template <class Index>
+Geometry<Index> geometry_of(const Pool2d& pool, const Block& part) {
+  const Block input = pool.input_block(0, part);
+  const auto axis = [&](const Window& window, int number) {
+    return Axis<Index>{static_cast<Index>(input[number].size()), static_cast<Index>(part[number].size()),
+                       static_cast<Index>(window.kernel), static_cast<Index>(window.stride),
+                       static_cast<Index>(window.padding_before(part[number]))};
+  };
+  return {axis(pool.height, 2), axis(pool.width, 3), static_cast<Index>(part[0].size()),
+          static_cast<Index>(part[1].size()), pool.count_padding};
+}
+
 // Own kernels: cuDNN's pooling knows neither windows that hang over one side only nor what a part sees of them.
 class Pool2dKernel : public Kernel {
  public:
   Pool2dKernel(const Context& context, const Pool2d& pool, const Block& part)
-      : context_(context), max_(pool.method == Pool2d::Method::max) {
-    const Block input = pool.input_block(0, part);
-    const auto axis = [&](const Window& window, int number) {
-      return Axis{input[number].size(), part[number].size(), window.kernel, window.stride,
-                  window.padding_before(part[number])};
-    };
-    geometry_ = {axis(pool.height, 2), axis(pool.width, 3), part[0].size(), part[1].size(), pool.count_padding};
+      : context_(context), max_(pool.method == Pool2d::Method::max), small_(geometry_of<int32_t>(pool, part)),
+        large_(geometry_of<int64_t>(pool, part)) {
     if (!max_) return;
     if (pool.height.kernel * pool.width.kernel <= 256) which_ = Memory<uint8_t>(context, part.volume());
     else which_of_many_ = Memory<int64_t>(context, part.volume());
@@ -136,25 +163,40 @@ class Pool2dKernel : public Kernel {
 
   void forward(const KernelArguments& arguments) override {
     const float* input = static_cast<const float*>(arguments.inputs[0]);
-    if (!max_) average_forward(context_, geometry_, input, arguments.outputs[0]);
-    else if (which_.size() > 0) max_forward(context_, geometry_, input, arguments.outputs[0], which_.data());
-    else max_forward(context_, geometry_, input, arguments.outputs[0], which_of_many_.data());
+    with_geometry([&](const auto& geometry) {
+      if (!max_) average_forward(context_, geometry, input, arguments.outputs[0]);
+      else if (which_.size() > 0) max_forward(context_, geometry, input, arguments.outputs[0], which_.data());
+      else max_forward(context_, geometry, input, arguments.outputs[0], which_of_many_.data());
+    });
   }
 
   void backward(const KernelArguments& arguments) override {
+    const float* gradient = arguments.output_gradients[0];
     float* result = arguments.input_gradients[0];
     if (!result) return;
-    if (!max_) average_backward(context_, geometry_, arguments.output_gradients[0], result);
-    else if (which_.size() > 0) max_backward(context_, geometry_, arguments.output_gradients[0], which_.data(), result);
-    else max_backward(context_, geometry_, arguments.output_gradients[0], which_of_many_.data(), result);
+    with_geometry([&](const auto& geometry) {
+      if (!max_) average_backward(context_, geometry, gradient, result);
+      else if (which_.size() > 0) max_backward(context_, geometry, gradient, which_.data(), result);
+      else max_backward(context_, geometry, gradient, which_of_many_.data(), result);
+    });
   }
 
   int64_t workspace_bytes() const override { return which_.bytes() + which_of_many_.bytes(); }
 
  private:
+  template <class Run>
+  void with_geometry(const Run& run) const {
+    const auto &height = large_.height, &width = large_.width;
+    const int64_t largest =
+        std::max({large_.inputs(), large_.outputs(), height.kernel * width.kernel, height.stride, width.stride});
+    if (largest < INT32_MAX / 2) run(small_);  // also the sum of two
+    else run(large_);
+  }
+
   const Context& context_;
   bool max_;
-  Geometry geometry_;
+  Geometry<int32_t> small_;  // where its numbers suffice
+  Geometry<int64_t> large_;
   Memory<uint8_t> which_;          // by output element: the place of the maximum in its window
   Memory<int64_t> which_of_many_;  // of windows with more than 256 places
 };

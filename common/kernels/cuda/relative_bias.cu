@@ -9,34 +9,55 @@ namespace {
 // Scores lie as [sample, query, key, head].
 struct ScoresLayout {
   int64_t samples, heads, queries, keys;
+  __host__ __device__ int64_t distances() const { return queries + keys - 1; }
 };
+
+// Where the weight of a score lies. Divisions of 64 bits would outlast the access to memory.
+template <class Index>
+__device__ int64_t weight_of(const ScoresLayout& layout, const int32_t* buckets, int64_t i) {
+  const Index heads = static_cast<Index>(layout.heads), keys = static_cast<Index>(layout.keys),
+              queries = static_cast<Index>(layout.queries);
+  const Index score = static_cast<Index>(i) / heads, head = static_cast<Index>(i) - score * heads;
+  const Index row = score / keys, key = score - row * keys, query = row % queries;
+  return buckets[key + (queries - 1 - query)] * layout.heads + static_cast<int64_t>(head);
+}
 
 void add_relative_bias(const Context& context, const ScoresLayout& layout, const int32_t* buckets, const float* scores,
                        const float* weight, float* result) {
-  for_each_index(context, layout.samples * layout.heads * layout.queries * layout.keys, [=] __device__(int64_t i) {
-    const int64_t head = i % layout.heads, score = i / layout.heads;
-    const int64_t key = score % layout.keys, query = score / layout.keys % layout.queries;
-    result[i] = scores[i] + weight[buckets[key - query + layout.queries - 1] * layout.heads + head];
+  const int64_t elements = layout.samples * layout.heads * layout.queries * layout.keys;
+  for_each_index(context, elements, [=] __device__(int64_t i) {
+    const int64_t of =
+        elements >> 31 ? weight_of<uint64_t>(layout, buckets, i) : weight_of<uint32_t>(layout, buckets, i);
+    result[i] = scores[i] + weight[of];
   });
 }
 
+// distances [queries + keys - 1, heads]: over all samples and queries. Neighbouring threads read neighbouring scores of
+// a query, each score once.
+void sum_distances(const Context& context, const ScoresLayout& layout, const float* gradient, float* distances,
+                   void* scratch) {
+  const int64_t heads = layout.heads, keys = layout.keys;
+  const uint32_t queries = static_cast<uint32_t>(layout.queries);
+  column_sums<1>(
+      context, layout.samples * layout.queries, layout.distances() * heads,
+      [=] __device__(int64_t row, int64_t column) {
+        const int64_t query = static_cast<uint32_t>(row) % queries;  // of 64 bits it would outlast the access to memory
+        const int64_t score = column + (query - (queries - 1)) * heads;  // [key, head]
+        return Sums<1>{{score >= 0 && score < keys * heads ? gradient[row * keys * heads + score] : 0.0f}};
+      },
+      [=] __device__(int64_t column, const double* total) { distances[column] = static_cast<float>(total[0]); },
+      scratch);
+}
+
 // weight [buckets, heads]: a warp or a block an element. The distances of a bucket follow one another.
-void sum_bias_gradients(const Context& context, const ScoresLayout& layout, int64_t rows, const int32_t* buckets,
-                        const float* gradient, bool add, float* weight) {
-  const int64_t queries_of_all = layout.samples * layout.queries;
-  for_each_row(context, rows * layout.heads, queries_of_all, [=] __device__(auto row_threads, int64_t element) {
+void sum_buckets(const Context& context, const ScoresLayout& layout, int64_t rows, const int32_t* buckets,
+                 const float* distances, bool add, float* weight) {
+  for_each_row(context, rows * layout.heads, layout.distances(), [=] __device__(auto row_threads, int64_t element) {
     using Row = decltype(row_threads);
     const int64_t row = element / layout.heads, head = element - row * layout.heads;
-    int64_t first = 0, end = layout.queries + layout.keys - 1;
-    while (first < end && buckets[first] != row) ++first;
-    while (end > first && buckets[end - 1] != row) --end;
-    const int64_t distances = end - first;
     float sum = 0;
-    for (int64_t i = Row::thread(); i < queries_of_all * distances; i += Row::threads) {
-      const int64_t query_of_all = i / distances, query = query_of_all % layout.queries;
-      const int64_t key = first + (i - query_of_all * distances) + query - (layout.queries - 1);
-      if (key >= 0 && key < layout.keys) sum += gradient[(query_of_all * layout.keys + key) * layout.heads + head];
-    }
+    for (int64_t i = Row::thread(); i < layout.distances(); i += Row::threads)
+      if (buckets[i] == row) sum += distances[i * layout.heads + head];
     sum = Row::sum(sum);
     if (Row::thread() == 0) weight[element] = add ? weight[element] + sum : sum;
   });
@@ -52,6 +73,9 @@ class RelativeBiasKernel : public Kernel {
     FF_CHECK(cudaMemcpyAsync(buckets_.data(), buckets.data(), static_cast<size_t>(buckets_.bytes()),
                              cudaMemcpyHostToDevice, context.stream));
     FF_CHECK(cudaStreamSynchronize(context.stream));  // before the vector is gone
+    ScratchPieces sizes;
+    take(sizes);
+    context.reserve_scratch(sizes.taken());
   }
 
   void forward(const KernelArguments& arguments) override {
@@ -63,13 +87,27 @@ class RelativeBiasKernel : public Kernel {
     const float* gradient = arguments.output_gradients[0];
     if (float* result = arguments.input_gradients[0])
       copy(context_, gradient, result, layout_.samples * layout_.heads * layout_.queries * layout_.keys);
-    sum_bias_gradients(context_, layout_, rows_, buckets_.data(), gradient, arguments.accumulates(0),
-                       arguments.parameter_gradients[0]);
+    ScratchPieces scratch(context_.scratch());
+    const auto [distances, sums] = take(scratch);
+    sum_distances(context_, layout_, gradient, distances, sums);
+    sum_buckets(context_, layout_, rows_, buckets_.data(), distances, arguments.accumulates(0),
+                arguments.parameter_gradients[0]);
   }
 
   int64_t workspace_bytes() const override { return buckets_.bytes(); }
 
  private:
+  struct Pieces {
+    float* distances;
+    char* sums;
+  };
+  Pieces take(ScratchPieces& scratch) const {
+    const int64_t columns = layout_.distances() * layout_.heads;
+    float* distances = scratch.take(columns);
+    return {distances,
+            scratch.take<char>(column_sums_scratch_bytes<1>(context_, layout_.samples * layout_.queries, columns))};
+  }
+
   const Context& context_;
   ScoresLayout layout_;
   int64_t rows_;

@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 
+#include "common/kernels/batched_updates.h"
 #include "executor/transport/device_transport.h"
 
 namespace ff {
@@ -37,7 +38,7 @@ struct PosingEvent {
   int recorded = 0, reached = 0;
 };
 
-class Posing : public PosingBackend {
+class Posing : public PosingBackend, public BatchedUpdates {
  public:
   std::string name() const override { return "posing"; }
   std::unique_ptr<Kernel> make_kernel(const KernelRequest& request) override { return cpu_->make_kernel(request); }
@@ -82,6 +83,13 @@ class Posing : public PosingBackend {
     return cpu_->sum_of_squares(values, elements);
   }
   void scale(float* values, int64_t elements, float factor) override { cpu_->scale(values, elements, factor); }
+  // Of random networks: some parameters together, not all of them.
+  int64_t update_batch_elements() const override { return 500; }
+  void update_all(std::span<const UpdateOperands> operands, const OptimizerStep& step) override {
+    ff::update_all(*cpu_, operands, step);
+  }
+  double sum_of_all_squares(std::span<const ElementRun> runs) override { return ff::sum_of_all_squares(*cpu_, runs); }
+  void scale_all(std::span<const ElementRun> runs, float factor) override { ff::scale_all(*cpu_, runs, factor); }
   void wait() override {}
 
   int device() const override { return 0; }

@@ -123,7 +123,7 @@ TEST_CASE("random strategies through transfers in one shared order") {
   for (unsigned seed = 2000; seed < 2200; ++seed) {
     const auto world = make_ordered_world();
     check_case(seed, [&](const StrategyFile& file, Transport& transport) {
-      const auto backend = make_cpu_backend(1);
+      const auto backend = make_posing_backend();  // collects updates
       const auto ordered = make_ordered_transport(world, transport);
       return train_for_comparison(file, *backend, *ordered, poison);
     });

@@ -10,6 +10,7 @@
 #include "executor/transport/in_process.h"
 #include "temporary_directory.h"
 #include "tests/support/executor/ordered_transport.h"
+#include "tests/support/executor/posing_backend.h"
 #include "tests/support/message_of.h"
 
 namespace ff {
@@ -286,6 +287,52 @@ TEST_CASE("updates whose all-reduces are not done let the steps after them go fi
   CHECK(std::any_of(weights[0].begin(), weights[0].end(), [](float value) { return value != 0; }));
   // Steps: 3 forward tasks, the loss's (3) and fc2's backward, fc2's synchronization and update (6), and fc1's.
   CHECK(text.find(" 5 6 kernel other 7 other 8 9 other other other other end") != std::string::npos);
+}
+
+namespace {
+
+// A recording that fails at a kernel.
+class Stops : public Observer {
+ public:
+  explicit Stops(int kernels) : kernels_(kernels) {}
+  void did(Activity activity, int) override {
+    if (activity == Activity::compute && --kernels_ == 0) throw MachineError("stopped");
+  }
+
+ private:
+  int kernels_;
+};
+
+}  // namespace
+
+TEST_CASE("small updates are submitted together where the backend wants that") {
+  const StrategyFile file = two_layers();
+  Vector<Vector<float>> weights;
+  for (const bool together : {false, true})
+    run_in_process(1, [&](Transport& transport) {
+      const std::unique_ptr<Backend> backend = together ? make_posing_backend() : make_cpu_backend(1);
+      Program program(file.graph, file.strategy, {}, *backend, transport, {});
+      initialize_parameters(program, 0);
+      for (const InputBuffer& input : program.plan().inputs)
+        backend->fill_zero(program.address(input.memory), input.block.volume() * element_bytes);
+      // Steps: 3 forward tasks, then the loss's, fc2's (and its update) and fc1's (and its update) backward.
+      if (together) {  // what was collected until a recording failed is not submitted with the next iteration
+        program.attach(std::make_unique<Stops>(6));
+        CHECK_THROWS_WITH(program.submit(0, true), "stopped");
+      }
+      std::string text;
+      program.attach(std::make_unique<Diary>(text, false));
+      program.run(0, true);
+      CHECK(text == (together
+                         ? "training: kernel 0 kernel 1 kernel 2 kernel 3 kernel 4 5 kernel 6 7 other other end\n"
+                         : "training: kernel 0 kernel 1 kernel 2 kernel 3 kernel 4 other 5 kernel 6 other 7 end\n"));
+      weights.emplace_back();
+      for (const ParameterBuffer& parameter : program.plan().parameters) {
+        const float* values = program.address(parameter.weight);
+        weights.back().insert(weights.back().end(), values, values + parameter.block.volume());
+      }
+    });
+  CHECK(weights[0] == weights[1]);
 }
 
 TEST_CASE("the summary says what was measured and predicted") {

@@ -17,6 +17,7 @@
 #define __host__
 #define __forceinline__ inline
 #define __launch_bounds__(...)
+#define __grid_constant__
 // One block runs at a time in a process. Thread-local memory is told from other memory by its address.
 #define __shared__ static __thread
 #define FF_DYNAMIC_SHARED(Element, name) Element* name = static_cast<Element*>(cuda_stand_in_dynamic_shared())
