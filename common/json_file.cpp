@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <cmath>
 #include <cstdio>
@@ -322,7 +323,9 @@ void write_file_atomically(const std::string& path, const std::string& content) 
   char* resolved = exists && replace ? realpath(path.c_str(), nullptr) : nullptr;  // what a link stands for
   const std::string target = resolved ? resolved : path;
   std::free(resolved);
-  const std::string temporary = replace ? target + ".tmp" + std::to_string(getpid()) : target;
+  static std::atomic<int> number{0};  // two threads may write the same file
+  const std::string temporary =
+      replace ? target + ".tmp" + std::to_string(getpid()) + "." + std::to_string(++number) : target;
   std::optional<UnfinishedFile> while_written;
   if (replace) while_written.emplace(temporary);
   const auto fail = [&](const char* step) {
@@ -331,8 +334,9 @@ void write_file_atomically(const std::string& path, const std::string& content) 
     throw MachineError(path + ": cannot " + step + ": " + std::strerror(reason) +
                        (replace ? "; nothing was changed" : ""));
   };
-  const int file =
-      open(temporary.c_str(), replace ? O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC : O_WRONLY | O_CLOEXEC, 0644);
+  int file = -1;
+  do file = open(temporary.c_str(), (replace ? O_CREAT | O_TRUNC : 0) | O_WRONLY | O_CLOEXEC, 0644);
+  while (file < 0 && errno == EINTR);  // a signal, while nobody reads a pipe
   if (file < 0) fail("create");
   const auto close_and_fail = [&](const char* step) {
     const int reason = errno;

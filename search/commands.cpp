@@ -217,7 +217,8 @@ Evaluator::Details in_best_order(const std::string& algorithm, const AlgorithmSe
   const double orders_s = evaluations_of_orders * evaluator.slowest_s();
   if (!settings.task_order && (deadline.left_s() < orders_s || (control.stop && orders_s > short_s)))
     order = TaskOrder::fifo;
-  Evaluator::Details found = evaluator.details(result.strategy, order);
+  const Deadline until = settings.task_order ? Deadline() : deadline;  // orders that are asked for are tried
+  Evaluator::Details found = evaluator.details(result.strategy, order, until);
   Evaluator::follow_order(found);
   if (order != TaskOrder::best || settings.check_local) return found;
   constexpr double near = 1.3;
@@ -231,7 +232,7 @@ Evaluator::Details in_best_order(const std::string& algorithm, const AlgorithmSe
         static_cast<double>(baseline.predicted) > near * static_cast<double>(found.makespan_fifo) ||
         deadline.left_s() < evaluator.slowest_details_s() || control.stop)
       continue;
-    Evaluator::Details other = evaluator.details(baseline.strategy, order);
+    Evaluator::Details other = evaluator.details(baseline.strategy, order, until);
     Evaluator::follow_order(other);
     if (other.timeline.makespan >= found.timeline.makespan) continue;
     found = std::move(other);
@@ -250,6 +251,7 @@ AlgorithmSettings with_unequal_shares(AlgorithmSettings settings, const CostOpti
 Found find_strategy(const std::string& algorithm, Evaluator& evaluator, const SearchSpace& space,
                     const AlgorithmSettings& settings, const CommandContext& context) {
   const Problem& problem = evaluator.problem();
+  evaluator.keep_best();
   const Deadline deadline(keeps_budget(algorithm) ? settings.search.budget_s : 0);
   const Nanoseconds bound = lower_bound(problem, space, evaluator.cost_model());
   AlgorithmSettings own = settings;
@@ -356,10 +358,13 @@ CommandResult run_search(const SearchOptions& options, const CommandContext& con
   Evaluator evaluator(problem);
   context.best_known.begin(problem, options.algorithm, options.out);
   Found found = find_strategy(options.algorithm, evaluator, space, settings, context);
-  context.best_known.done();
+  context.best_known.complete(found.strategy, Evaluator::prediction(found.details.makespan_fifo,
+                                                                    evaluator.fullness(found.details.memory_bytes)));
   found.report.background = background.effects(topology, problem.topology, found.details);
   found.report.chosen = options.choose;
-  write_outputs(options.out, options.trace, found.strategy, found.report, evaluator, found.details);
+  write_outputs(options.out, "", found.strategy, found.report, evaluator, found.details);
+  context.best_known.written();
+  if (!options.trace.empty()) write_trace(options.trace, problem.topology, evaluator.builder(), found.details);
   CommandResult result{report_to_json(found.report),
                        report_to_text(found.report, problem.whole(), problem.topology, found.strategy)};
   const std::string over_budget =

@@ -29,9 +29,10 @@ void request_stop(int) {
 }
 
 void end_when_interrupted(BestKnown& best) {
-  constexpr auto patience = std::chrono::seconds(1);
+  constexpr auto patience = std::chrono::milliseconds(1000), patience_for_files = std::chrono::milliseconds(500);
   while (sem_wait(&first_signal) != 0 && errno == EINTR) {}
   std::this_thread::sleep_for(patience);
+  if (best.is_complete()) std::this_thread::sleep_for(patience_for_files);
   std::string text;
   try {
     text = best.write();
@@ -52,7 +53,7 @@ void BestKnown::begin(const Problem& problem, std::string algorithm, std::string
   algorithm_ = std::move(algorithm);
   out_ = std::move(out);
   strategy_.clear();
-  done_ = false;
+  complete_ = written_ = false;
 }
 
 void BestKnown::found(const Strategy& strategy, const Prediction& prediction) {
@@ -62,10 +63,22 @@ void BestKnown::found(const Strategy& strategy, const Prediction& prediction) {
   prediction_ = prediction;
 }
 
-void BestKnown::done() {
+void BestKnown::complete(const Strategy& strategy, const Prediction& prediction) {
+  const std::lock_guard lock(mutex_);
+  strategy_ = strategy;
+  prediction_ = prediction;
+  complete_ = true;
+}
+
+void BestKnown::written() {
   const std::lock_guard lock(mutex_);
   problem_ = nullptr;
-  done_ = true;
+  written_ = true;
+}
+
+bool BestKnown::is_complete() {
+  const std::lock_guard lock(mutex_);
+  return complete_;
 }
 
 void BestKnown::nothing_to_write(std::string text) {
@@ -75,13 +88,12 @@ void BestKnown::nothing_to_write(std::string text) {
 
 std::string BestKnown::write() {
   mutex_.lock();  // for good
-  if (done_) {    // what is written now is worth more than an early end
-    mutex_.unlock();
-    for (;;) pause();
-  }
+  if (written_)
+    return out_.empty() ? "while writing" : "while writing; " + out_ + " is complete, other files may be missing";
   if (!problem_ || strategy_.empty()) return without_strategy_;
   const std::string result =
-      "within a simulation; the best strategy so far is predicted to take " + time_text(prediction_.makespan);
+      std::string(complete_ ? "while writing; the strategy found" : "within a simulation; the best strategy so far") +
+      " is predicted to take " + time_text(prediction_.makespan);
   if (out_.empty()) return result + "; without --out it was not written";
   const Json found_by = {{"program", std::string("ffsearch ") + FF_VERSION},
                          {"algorithm", algorithm_},

@@ -215,6 +215,9 @@ SubClusterStrategy best_on_sub_clusters(const AlgorithmRequest& request) {
 AlgorithmResult run_sub_cluster(const AlgorithmRequest& request) {
   if (request.problem().annotations)
     throw NotApplicable("sub-cluster: does not keep to annotations, which are for all devices");
+  if (request.thorough && request.control.stop)
+    return by_rule(request, data_parallel(request.graph(), request.topology()),
+                   "interrupted before any sub-cluster was looked at: data parallelism on all devices");
   SubClusterStrategy best = best_on_sub_clusters(request);
   AlgorithmResult result =
       of(std::move(best.on_whole), best.algorithm + " on " + std::to_string(best.devices) + " of " +

@@ -7,7 +7,6 @@
 
 #include "common/recomputation.h"
 #include "common/task_graph/issue_order.h"
-#include "search/optimizer/search_control.h"
 
 namespace ff {
 namespace {
@@ -72,8 +71,10 @@ double Evaluator::exact_fullness(const Strategy& strategy, const TaskGraph& task
 
 Prediction Evaluator::evaluate(const Strategy& strategy) {
   const auto begin = std::chrono::steady_clock::now();
-  const Prediction found = simulate(strategy);
+  Details details = in_fifo_order(strategy);
+  const Prediction found = with_memory(details);
   slowest_s_ = std::max(slowest_s_, seconds_since(begin));
+  if (keeps_best_ && (!kept_ || better(found, kept_->prediction))) kept_ = {strategy, found, std::move(details)};
   return found;
 }
 
@@ -81,14 +82,22 @@ void Evaluator::look() const {
   if (watched_ && watched_->ended()) throw GivenUp();
 }
 
-Prediction Evaluator::simulate(const Strategy& of_one) {
-  const Strategy strategy = expanded(of_one);
-  const TaskGraph tasks = builder_.build(strategy);
+Evaluator::Details Evaluator::in_fifo_order(const Strategy& of_one) {
+  Details details;
+  const Strategy& strategy = details.strategy = expanded(of_one);
+  details.tasks = builder_.build(strategy);
   look();
-  const TaskCosts costs = cost_model_.costs(tasks, strategy);
+  details.costs = cost_model_.costs(details.tasks, strategy);
   look();
-  const Timeline timeline = simulate_full(tasks, costs);
+  details.timeline = simulate_full(details.tasks, details.costs);
+  details.makespan_fifo = details.timeline.makespan;
   look();
+  return details;
+}
+
+Prediction Evaluator::with_memory(const Details& in_fifo_order) {
+  const auto& [strategy, tasks, costs, timeline] =
+      std::tie(in_fifo_order.strategy, in_fifo_order.tasks, in_fifo_order.costs, in_fifo_order.timeline);
   if (!memory_limited_) return prediction(timeline.makespan, 0);
   constexpr double far_below = 0.5;
   const double estimated = fullness(memory_.bytes(strategy));
@@ -118,13 +127,10 @@ Prediction Evaluator::estimate(const Strategy& of_one, double memory_scale) {
 }
 
 Evaluator::Details Evaluator::simulated(const Strategy& of_one) {
-  Details details;
-  const Strategy& strategy = details.strategy = expanded(of_one);
-  details.tasks = builder_.build(strategy);
-  details.costs = cost_model_.costs(details.tasks, strategy);
-  details.timeline = simulate_full(details.tasks, details.costs);
-  details.makespan_fifo = details.timeline.makespan;
-  details.sources = cost_model_.count_sources(strategy);
+  const bool known = kept_ && kept_->strategy == of_one;
+  Details details = known ? std::move(kept_->details) : in_fifo_order(of_one);
+  if (known) kept_.reset();
+  details.sources = cost_model_.count_sources(details.strategy);
   return details;
 }
 
@@ -139,17 +145,20 @@ Evaluator::Details Evaluator::simulated_one_forward_one_backward(const Strategy&
 }
 
 // Those that are to be tried, the fastest first.
-Vector<std::pair<TaskOrder, Vector<int>>> Evaluator::other_orders(const Details& details, TaskOrder order) const {
+Vector<std::pair<TaskOrder, Vector<int>>> Evaluator::other_orders(const Details& details, TaskOrder order,
+                                                                  const Deadline& deadline) const {
   const auto& [tasks, costs] = std::tie(details.tasks, details.costs);
+  const auto has_time = [&] { return !deadline.passed(); };
   Vector<std::pair<TaskOrder, Timeline>> timelines;
   const auto add = [&](TaskOrder which, Timeline timeline) { timelines.emplace_back(which, std::move(timeline)); };
-  if (order == TaskOrder::critical_path || order == TaskOrder::best)
+  if (order == TaskOrder::critical_path || (order == TaskOrder::best && has_time()))
     add(TaskOrder::critical_path, schedule_by_critical_path(tasks, costs, details.timeline));
-  if (order == TaskOrder::latest_start || order == TaskOrder::best)
+  if (order == TaskOrder::latest_start || (order == TaskOrder::best && has_time()))
     add(TaskOrder::latest_start, schedule_by_latest_start(tasks, costs, details.timeline));
-  if (order == TaskOrder::best)
+  if (order == TaskOrder::best && !timelines.empty() && has_time())
     add(TaskOrder::latest_start, schedule_by_latest_start(tasks, costs, timelines[0].second));
-  if (order == TaskOrder::one_forward_one_backward || (order == TaskOrder::best && problem_.settings.micro_batches > 1))
+  if (order == TaskOrder::one_forward_one_backward ||
+      (order == TaskOrder::best && problem_.settings.micro_batches > 1 && has_time()))
     add(TaskOrder::one_forward_one_backward, one_forward_one_backward(details.strategy, tasks, costs));
   std::stable_sort(timelines.begin(), timelines.end(),
                    [](const auto& a, const auto& b) { return a.second.makespan < b.second.makespan; });
@@ -165,7 +174,7 @@ void Evaluator::follow_order(Details& details) {
   details.timeline = std::move(timeline);
 }
 
-Evaluator::Details Evaluator::details(const Strategy& strategy, TaskOrder order) {
+Evaluator::Details Evaluator::details(const Strategy& strategy, TaskOrder order, const Deadline& deadline) {
   const auto begin = std::chrono::steady_clock::now();
   Details details = simulated(strategy);
   const Vector<int> ready_order = tasks_by_start(details.tasks, details.timeline);
@@ -182,7 +191,7 @@ Evaluator::Details Evaluator::details(const Strategy& strategy, TaskOrder order)
   if (order == TaskOrder::best && problem_.settings.micro_batches > 1)
     fifo = memory(details.strategy, details.tasks, ready_order);
   const bool fifo_fits = !fifo || fullness(fifo->bytes) <= 1;
-  for (const auto& [which, other] : other_orders(details, order)) {
+  for (const auto& [which, other] : other_orders(details, order, deadline)) {
     if (runs_in_order(details.tasks, details.timeline, other)) continue;  // that of readiness
     Timeline timeline = simulate_in_order(details.tasks, details.costs, other);
     // Less would hardly be seen, and the order in which tasks become ready is written in fewer lines.

@@ -2,17 +2,17 @@
 #pragma once
 
 #include <exception>
+#include <optional>
 
 #include "common/micro_batches.h"
 #include "search/cost/memory.h"
 #include "search/cost/task_costs.h"
 #include "search/optimizer/prediction.h"
 #include "search/optimizer/problem.h"
+#include "search/optimizer/search_control.h"
 #include "search/simulator/task_order.h"
 
 namespace ff {
-
-struct SearchControl;
 
 // An evaluation that a watch gave up.
 class GivenUp : public std::exception {
@@ -41,6 +41,9 @@ class Evaluator {
    private:
     Evaluator& evaluator_;
   };
+  // From now on the simulation of the best strategy that `evaluate` sees is kept, so that `details` of that strategy
+  // does not simulate it again: of a large network this takes seconds. It needs the memory of one task graph.
+  void keep_best() { keeps_best_ = true; }
   // For chains, which multiply the estimate of memory with a factor of their own.
   Prediction estimate(const Strategy& strategy, double memory_scale);
 
@@ -62,8 +65,8 @@ class Evaluator {
   Details simulated(const Strategy& strategy);
   Details simulated_one_forward_one_backward(const Strategy& strategy);
   // Memory is that of the order in which the simulator starts the tasks, with on-demand transfer buffers where it
-  // does not fit with preallocated ones.
-  Details details(const Strategy& strategy, TaskOrder order = TaskOrder::fifo);
+  // does not fit with preallocated ones. TaskOrder::best: no further order is tried after the deadline.
+  Details details(const Strategy& strategy, TaskOrder order = TaskOrder::fifo, const Deadline& deadline = {});
   // As the executor runs it: with the file's buffers and its issue order, or the default one where that does not fit.
   Details details_of_file(const StrategyFile& file);
   // The timeline of a strategy file with this order. It is another one than as tasks become ready, even in that order,
@@ -109,14 +112,24 @@ class Evaluator {
   // The same as a fraction of the fullest device's; where that is below nine tenths, of what lives at once.
   double exact_fullness(const Strategy& strategy, const TaskGraph& tasks, const Vector<int>& order);
 
-  Prediction simulate(const Strategy& strategy);
+  // The strategy and what `evaluate` found out about it.
+  struct Kept {
+    Strategy strategy;
+    Prediction prediction;
+    Details details;
+  };
+  Details in_fifo_order(const Strategy& strategy);
+  Prediction with_memory(const Details& in_fifo_order);
   void look() const;  // at what is watched
   Timeline one_forward_one_backward(const Strategy& expanded, const TaskGraph& tasks, const TaskCosts& costs) const;
-  Vector<std::pair<TaskOrder, Vector<int>>> other_orders(const Details& details, TaskOrder order) const;
+  Vector<std::pair<TaskOrder, Vector<int>>> other_orders(const Details& details, TaskOrder order,
+                                                         const Deadline& deadline) const;
 
   Problem problem_;
   const SearchControl* watched_ = nullptr;
   double slowest_s_ = 0, slowest_details_s_ = 0;
+  bool keeps_best_ = false;
+  std::optional<Kept> kept_;
   TaskGraphBuilder builder_;
   TaskCostModel cost_model_;
   MemoryModel memory_;

@@ -505,6 +505,24 @@ class WrongInput(unittest.TestCase):
         self.assertEqual(run(BUILD / "ffsearch", "simulate", "--strategy", self.work / "s.json", "--cost", "analytic",
                              cwd=self.work)[0], 0)
 
+    def test_an_interruption_does_not_wait_for_what_follows_the_strategy(self):
+        os.mkfifo(self.work / "trace")  # nobody reads it: the trace is never complete
+        with subprocess.Popen([BUILD / "ffsearch", "--graph", GRAPH, "--topo", TOPOLOGY, "--cost", "analytic",
+                               "--algorithm", "data-parallel", "--trace", self.work / "trace", "--out",
+                               self.work / "s.json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                              text=True) as process:
+            while not (self.work / "s.json").exists():
+                self.assertIsNone(process.poll())
+                time.sleep(0.05)
+            time.sleep(0.2)
+            process.send_signal(signal.SIGTERM)
+            stdout, stderr = process.communicate(timeout=LIMIT_S)
+        self.assertEqual((process.returncode, stdout), (130, ""))
+        self.assertEqual(stderr, f"ffsearch: interrupted while writing; {self.work}/s.json is complete, other files "
+                         "may be missing\n")
+        self.assertEqual(run(BUILD / "ffsearch", "simulate", "--strategy", self.work / "s.json", "--cost", "analytic",
+                             cwd=self.work)[0], 0)
+
     def test_an_interrupted_measurement_says_so(self):
         with subprocess.Popen([BUILD / "ffsearch", "--graph", ROOT / "graphs/alexnet.json", "--topo", TOPOLOGY,
                                "--batch", "64", "--cost", "measure", "--out",

@@ -1,6 +1,7 @@
 #include "search/optimizer/mcmc/algorithm.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "search/optimizer/mcmc/coarse_problem.h"
 #include "search/optimizer/mcmc/local_optimum.h"
@@ -87,7 +88,9 @@ Vector<Candidate> chain_starts(const AlgorithmRequest& request, const Vector<Can
   const Vector<std::string> init = request.settings.init.empty()
                                        ? default_init(search, request.problem().annotations, best->name)
                                        : request.settings.init;
-  const SearchSpace space(request.graph(), request.topology(), search.whole_operators, request.problem().annotations);
+  std::optional<SearchSpace> whole;
+  if (search.whole_operators) whole.emplace(request.graph(), request.topology(), true, request.problem().annotations);
+  const SearchSpace& space = whole ? *whole : request.space;
   RandomStream random(search.seed, ~uint64_t{0});
   Vector<Candidate> starts;
   for (int chain = 0; chain < search.chains; ++chain) {

@@ -22,11 +22,9 @@ void SimulationCheck::proposal(const DeltaSimulator& checked, const Vector<Chang
                                const std::optional<Nanoseconds>& makespan) {
   constexpr int64_t full_every = 64;  // rejections
   changes_ = changes;
-  Strategy proposed = judge_.strategy();
-  for (const Change& change : changes) proposed[change.op] = change.configuration;
   if (makespan) {
     ++statistics_.predictions;
-    const Nanoseconds judged = full_makespan(proposed);
+    const Nanoseconds judged = full_makespan(proposed());
     if (judged != *makespan)
       fail("predicts " + std::to_string(*makespan) + " ns, full simulation " + std::to_string(judged) + " ns");
     return;
@@ -34,7 +32,7 @@ void SimulationCheck::proposal(const DeltaSimulator& checked, const Vector<Chang
   ++statistics_.rejections;
   Nanoseconds judged = *judge_.propose(changes, std::numeric_limits<Nanoseconds>::max());
   judge_.reject();
-  if (judged <= limit || statistics_.rejections % full_every == 0) judged = full_makespan(proposed);
+  if (judged <= limit || statistics_.rejections % full_every == 0) judged = full_makespan(proposed());
   if (judged <= limit)
     fail("rejects a proposal " + std::string(checked.rejected_by()) + " at the limit " + std::to_string(limit) +
          " ns, full simulation predicts " + std::to_string(judged) + " ns");
@@ -44,6 +42,12 @@ void SimulationCheck::accepted(const DeltaSimulator& checked) {
   judge_.propose(changes_, std::numeric_limits<Nanoseconds>::max());
   judge_.accept();
   compare_timeline(checked);
+}
+
+Strategy SimulationCheck::proposed() const {
+  Strategy strategy = judge_.strategy();
+  for (const Change& change : changes_) strategy[change.op] = change.configuration;
+  return strategy;
 }
 
 Nanoseconds SimulationCheck::full_makespan(const Strategy& strategy) {
@@ -75,8 +79,6 @@ std::string SimulationCheck::changes_text() const {
 }
 
 void SimulationCheck::fail(const std::string& text) {
-  Strategy proposed = judge_.strategy();
-  for (const Change& change : changes_) proposed[change.op] = change.configuration;
   const auto file_of = [&](const Strategy& strategy) {
     // The strategy has the parts of all micro-batches.
     StrategyFile file{problem_.whole(), problem_.topology, strategy, {}, {}};
@@ -84,7 +86,7 @@ void SimulationCheck::fail(const std::string& text) {
     return strategy_to_json(file);
   };
   throw SimulationDisagreement("delta simulation " + text + (changes_.empty() ? "" : "; changed: " + changes_text()),
-                               file_of(judge_.strategy()), file_of(proposed));
+                               file_of(judge_.strategy()), file_of(proposed()));
 }
 
 }  // namespace ff

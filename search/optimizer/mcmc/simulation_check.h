@@ -40,6 +40,7 @@ class SimulationCheck {
   const CheckStatistics& statistics() const { return statistics_; }
 
  private:
+  Strategy proposed() const;  // with the changes of the last proposal
   Nanoseconds full_makespan(const Strategy& strategy);
   void compare_timeline(const DeltaSimulator& checked);
   [[noreturn]] void fail(const std::string& text);

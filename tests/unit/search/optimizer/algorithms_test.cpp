@@ -140,3 +140,11 @@ TEST_CASE("algorithms that search for long report what they have found, for when
     CHECK(problem.evaluator.evaluate(strategy).cost == best);
   }
 }
+
+TEST_CASE("a sub-cluster that is interrupted at once is data parallelism, and says so") {
+  SearchProblem problem("lenet");
+  problem.stop = true;
+  const AlgorithmResult result = problem.run("sub-cluster");
+  CHECK(result.strategy == data_parallel(problem.graph, problem.topology));
+  CHECK(result.note == "interrupted before any sub-cluster was looked at: data parallelism on all devices");
+}

@@ -41,6 +41,39 @@ TEST_CASE("a search that is stopped at once has one baseline and no wrong --init
   CHECK(problem.run("mcmc", {.proposals = 300}, {"model-parallel", "expert"}).baselines.count() == 2);
 }
 
+TEST_CASE("the best strategy that was evaluated is not simulated again for its details") {
+  SearchProblem problem("alexnet", "p100-4x4");
+  const Strategy parallel = data_parallel(problem.graph, problem.topology), single = single_device(problem.graph, 0);
+  Evaluator keeps(problem.problem);
+  keeps.keep_best();
+  for (const Strategy* strategy : {&single, &parallel, &single}) keeps.evaluate(*strategy);
+  REQUIRE(better(keeps.evaluate(parallel), keeps.evaluate(single)));
+  const SearchControl control{problem.stop};
+  problem.stop = true;
+  {
+    const Evaluator::Watch watch(keeps, control);  // ends every simulation
+    CHECK_THROWS_AS(keeps.details(single), GivenUp);
+    const Evaluator::Details kept = keeps.details(parallel, TaskOrder::best);
+    const Evaluator::Details anew = Evaluator(problem.problem).details(parallel, TaskOrder::best);
+    CHECK(kept.timeline.start == anew.timeline.start);
+    CHECK(kept.order == anew.order);
+    CHECK(kept.memory_bytes == anew.memory_bytes);
+    CHECK(kept.makespan_fifo == anew.makespan_fifo);
+    CHECK(kept.sources.analytic == anew.sources.analytic);
+  }
+  CHECK(keeps.details(parallel).timeline.makespan == keeps.evaluate(parallel).makespan);  // once more, simulated
+}
+
+TEST_CASE("after the deadline no order is tried that nobody asked for") {
+  SearchProblem problem("moe-tiny", "p100-4x4");
+  const Strategy strategy = data_parallel(problem.graph, problem.topology);
+  const Evaluator::Details best = problem.evaluator.details(strategy, TaskOrder::best);
+  REQUIRE_FALSE(best.fifo_order);
+  const Evaluator::Details late = problem.evaluator.details(strategy, TaskOrder::best, Deadline(1e-9));
+  CHECK(late.fifo_order);
+  CHECK(late.timeline.makespan == best.makespan_fifo);
+}
+
 TEST_CASE("without transfers one memory plan is for preallocated and on-demand buffers") {
   SearchProblem problem("lenet");
   Topology tight = problem.topology;
