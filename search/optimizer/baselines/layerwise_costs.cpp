@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "common/task_graph/edge_copies.h"
+#include "common/task_graph/wiring.h"
 #include "search/optimizer/operator_groups.h"
 
 namespace ff {
@@ -42,7 +43,10 @@ class LayerwiseCosts::Loads {
     load += ns;
     most_ = std::max(most_, load);
   }
-  void at_least(double ns) { most_ = std::max(most_, ns); }
+  void add(const CommunicationCost& communication) {
+    most_ = std::max(most_, static_cast<double>(communication.duration));
+    for (const ResourceUse& use : communication.uses) add(use.resource, static_cast<double>(use.occupancy));
+  }
   Nanoseconds most() const { return std::llround(most_); }
 
  private:
@@ -55,11 +59,12 @@ LayerwiseCosts::LayerwiseCosts(Evaluator& evaluator, const SearchSpace& space, c
       costs_(evaluator.cost_model()), device_count_(topology_.devices.count()),
       load_ns_(device_count_ + topology_.channels.count(), 0) {
   make_layers(space);
-  const auto blocks_of = [&](OperatorId op, const auto& block) {
-    Vector<Vector<Block>> lists;
+  const auto blocks_of = [&](OperatorId op, bool written, const auto& block) {
+    BlockLists lists;
     const OperatorDefinition& definition = *graph_.operators[op].definition;
     for (const Degrees& degrees : layers_[layer_of_[op]].degrees) {
-      Vector<Block>& list = lists.emplace_back();
+      lists.writers.push_back(written ? definition.partial_results(degrees) : 1);
+      Vector<Block>& list = lists.of_parts.emplace_back();
       for (int part = 0; part < parts_of(degrees); ++part)
         list.push_back(block(definition, definition.part(degrees, part)));
     }
@@ -69,10 +74,12 @@ LayerwiseCosts::LayerwiseCosts(Evaluator& evaluator, const SearchSpace& space, c
     if (control && control->ended()) return;
     const Edge& edge = builder_.edges()[e];
     const int output = graph_.tensors[edge.tensor].output;
-    const int written = blocks_of(
-        edge.producer, [&](const OperatorDefinition& d, const Block& part) { return d.output_block(output, part); });
-    const int read = blocks_of(
-        edge.consumer, [&](const OperatorDefinition& d, const Block& part) { return d.input_block(edge.input, part); });
+    const int written = blocks_of(edge.producer, true, [&](const OperatorDefinition& d, const Block& part) {
+      return d.output_block(output, part);
+    });
+    const int read = blocks_of(edge.consumer, false, [&](const OperatorDefinition& d, const Block& part) {
+      return d.input_block(edge.input, part);
+    });
     uses_.push_back({e, written, read, has_gradient(graph_, edge), layer_of_[edge.producer], layer_of_[edge.consumer]});
   }
 }
@@ -102,9 +109,9 @@ void LayerwiseCosts::make_layers(const SearchSpace& space) {
   }
 }
 
-int LayerwiseCosts::blocks_number(Vector<Vector<Block>> blocks) {
-  Vector<int64_t> key;
-  for (const auto& list : blocks) {
+int LayerwiseCosts::blocks_number(BlockLists blocks) {
+  Vector<int64_t> key(blocks.writers.begin(), blocks.writers.end());
+  for (const auto& list : blocks.of_parts) {
     key.push_back(static_cast<int64_t>(list.size()));
     for (const Block& block : list) {
       key.push_back(block.rank());
@@ -152,22 +159,17 @@ Nanoseconds LayerwiseCosts::synchronization_ns(int layer, const Degrees& degrees
     const auto pieces = builder_.pieces(g, strategy);
     for (const SynchronizationUnit& unit : synchronization_units(g, *pieces, strategy, builder_.synchronization())) {
       const Vector<DeviceId>& holders = unit.holders;
-      const auto add_communication = [&] {
-        collectives.at_least(static_cast<double>(communication.duration));
-        for (const ResourceUse& use : communication.uses)
-          collectives.add(use.resource, static_cast<double>(use.occupancy));
-      };
       if (unit.owner != no_owner) {
         for (const DeviceId holder : holders) {
           if (holder == unit.owner) continue;
           for (const auto& [from, to] : {std::pair(holder, unit.owner), std::pair(unit.owner, holder)}) {
             costs_.communication().transfer(from, to, unit.bytes, communication);
-            add_communication();
+            collectives.add(communication);
           }
         }
       } else if (holders.size() > 1) {
         costs_.communication().all_reduce(holders, unit.bytes, communication);
-        add_communication();
+        collectives.add(communication);
       }
       const Vector<int64_t> sums = gradient_sum_bytes(unit, graph_, strategy);
       for (int h : holders.indices()) {
@@ -191,59 +193,58 @@ Nanoseconds LayerwiseCosts::slowest_copy(const Vector<int64_t>& bytes) {
   return slowest;
 }
 
-Nanoseconds LayerwiseCosts::transfer_ns(const Vector<Block>& written, const Vector<Block>& read, DataType type,
-                                        bool gradient) {
-  const bool partial = std::count(written.begin(), written.end(), written[0]) > 1;
+Nanoseconds LayerwiseCosts::exchange_ns(const EdgeBlocks& blocks, bool gradient) {
+  const Vector<DeviceId> producers = first_devices(blocks.written.count()),
+                         consumers = first_devices(blocks.read.count());
+  const EdgeExchanges exchanges = find_exchanges(blocks);
+  const Vector<Collective> collectives =
+      exchanges.exchanges.empty() ? Vector<Collective>() : collectives_of(exchanges, producers, consumers);
   BlockPairs pairs;
-  for (int c : read.indices()) {
-    const Block& reads = read[c];
-    if (reads.empty()) continue;
-    for (int p : written.indices()) {
-      const Block& writes = written[p];
-      int64_t elements = 1;
-      for (int axis = 0; axis < reads.rank() && elements > 0; ++axis)
-        elements *= std::max<int64_t>(0, intersect(writes[axis], reads[axis]).size());
-      if (elements > 0)
-        pairs.push_back(
-            {p, c, bytes_of(type, elements), elements == writes.volume(), elements == reads.volume(), partial});
-    }
+  EdgeCopyBytes copies;
+  if (collectives.empty()) {
+    pairs = intersect_blocks(blocks);
+    copies.set(pairs, producers, consumers, gradient);
+  } else {
+    copies.set(exchanges, collectives, gradient);
   }
-  const auto phase = [&](Direction direction) {
+  CommunicationCost communication;
+  const auto busiest = [&](Direction direction) {
+    const bool forward = direction == Direction::forward;
     Loads loads(*this);
+    for (const Collective& one : collectives) {
+      costs_.communication().collective(forward ? one.kind : reversed(one.kind), one.holders, one.bytes, communication);
+      loads.add(communication);
+    }
     for (const BlockPair& pair : pairs) {
-      if (pair.producer_part == pair.consumer_part) continue;
-      int source = pair.producer_part, destination = pair.consumer_part;
-      if (direction == Direction::backward) std::swap(source, destination);
-      const Route route = topology_.route(source, destination);
-      const double bytes = static_cast<double>(pair.bytes), ns_per_byte = 1 / route.bandwidth_gb_per_s;
-      loads.at_least(route.latency_us * 1e3 + bytes * ns_per_byte);  // 1 GB/s is 1 byte a ns
-      for (const ChannelId channel : route.channels)
-        loads.add(device_count_ + channel, bytes * (1 / topology_.channels[channel].bandwidth_gb_per_s));
-      if (route.blocks_devices)
-        for (const DeviceId device : {source, destination}) loads.add(device, bytes * ns_per_byte);
+      const DeviceId sender = sender_of(pair, direction), receiver = receiver_of(pair, direction);
+      if (sender == receiver) continue;
+      costs_.communication().transfer(sender, receiver, pair.bytes, communication);
+      loads.add(communication);
     }
     return loads.most();
   };
-  EdgeCopyBytes copies;
-  copies.set(pairs, first_devices(written.count()), first_devices(read.count()), gradient);
-  Nanoseconds time = phase(Direction::forward) + slowest_copy(copies.packed) + slowest_copy(copies.assembled);
+  Nanoseconds time = busiest(Direction::forward) + slowest_copy(copies.packed) + slowest_copy(copies.assembled);
   if (!gradient) return time;
   Vector<int64_t> gathered;
   for (const GradientSum& sum : copies.gradients) gathered.push_back(sum.copied_bytes());
-  return time + phase(Direction::backward) + slowest_copy(copies.packed_gradient) + slowest_copy(gathered);
+  return time + busiest(Direction::backward) + slowest_copy(copies.packed_gradient) + slowest_copy(gathered);
 }
 
 Nanoseconds LayerwiseCosts::edge_cost(const EdgeUse& use, int producer_choice, int consumer_choice) {
-  return transfer_ns(block_lists_[use.written][producer_choice], block_lists_[use.read][consumer_choice],
-                     graph_.tensors[builder_.edges()[use.edge].tensor].type, use.gradient);
+  const BlockLists& written = block_lists_[use.written];
+  scratch_.written = written.of_parts[producer_choice];
+  scratch_.read = block_lists_[use.read].of_parts[consumer_choice];
+  scratch_.writers = written.writers[producer_choice];
+  scratch_.type = graph_.tensors[builder_.edges()[use.edge].tensor].type;
+  return exchange_ns(scratch_, use.gradient);
 }
 
 double LayerwiseCosts::steps() const {
   std::map<std::tuple<int, int, bool>, double> different;
   for (const EdgeUse& use : uses_) {
     double written = 0, read = 0;
-    for (const auto& blocks : block_lists_[use.written]) written += static_cast<double>(blocks.size());
-    for (const auto& blocks : block_lists_[use.read]) read += static_cast<double>(blocks.size());
+    for (const auto& blocks : block_lists_[use.written].of_parts) written += static_cast<double>(blocks.size());
+    for (const auto& blocks : block_lists_[use.read].of_parts) read += static_cast<double>(blocks.size());
     different[{use.written, use.read, use.gradient}] = written * read;
   }
   double steps = 0;

@@ -1,8 +1,8 @@
 // The cost model of OptCNN (Jia et al. 2018, arXiv 1802.04924, section 5): layers one after the other, nothing
 // overlaps, so that an iteration's time is a sum over layers and over the tensors between them.
 //
-// Differences from that paper: kernel times, links and collectives are those of our simulator, not bytes over bandwidth
-// and parameter servers.
+// Differences from that paper: the costs of kernels, transfers and collectives are those of our simulator, not bytes over
+// bandwidth and parameter servers, and an edge has collectives where the task graph has them.
 #pragma once
 
 #include <map>
@@ -44,9 +44,10 @@ class LayerwiseCosts {
   // synchronization_ns: of all parameter groups of the layer's operators: the collectives, which share links, then the
   // busiest device's updates.
   Nanoseconds synchronization_ns(int layer, const Degrees& degrees);
-  // transfer_ns: one tensor's transfers, forward and then backward: the most loaded link or the longest single transfer
-  // of each direction, and the most copying that a part does to pack, assemble and gather. Blocks by part.
-  Nanoseconds transfer_ns(const Vector<Block>& written, const Vector<Block>& read, DataType type, bool gradient);
+  // exchange_ns: what one tensor's exchange takes forward and then backward: its collectives, where the edge has them,
+  // else its transfers: the most loaded link or the longest single one of each direction. And the most copying that a
+  // part does to pack, assemble and gather.
+  Nanoseconds exchange_ns(const EdgeBlocks& blocks, bool gradient);
   // Steps that tables() takes, roughly: pairs of blocks looked at.
   double steps() const;
 
@@ -59,7 +60,11 @@ class LayerwiseCosts {
   };
 
   void make_layers(const SearchSpace& space);
-  int blocks_number(Vector<Vector<Block>> blocks);  // equal lists have equal numbers
+  struct BlockLists {
+    Vector<Vector<Block>> of_parts;  // [choice][part]
+    Vector<int> writers;             // [choice]: so many parts write a partial sum each
+  };
+  int blocks_number(BlockLists blocks);  // equal lists have equal numbers
   Nanoseconds slowest_copy(const Vector<int64_t>& bytes);
   Nanoseconds edge_cost(const EdgeUse& use, int producer_choice, int consumer_choice);
 
@@ -71,9 +76,10 @@ class LayerwiseCosts {
   Vector<Layer> layers_;
   Vector<int> layer_of_;  // by operator
   bool groups_are_split_ = false;
-  Vector<Vector<Vector<Block>>> block_lists_;  // [number][choice][part]
+  Vector<BlockLists> block_lists_;  // [number]
   std::map<Vector<int64_t>, int> block_numbers_;
   Vector<EdgeUse> uses_;
+  EdgeBlocks scratch_;
   Vector<double> load_ns_;  // by resource; zero between calls
   Vector<int32_t> loaded_;
 };

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <limits>
+#include <set>
 
 #include "search/optimizer/operator_groups.h"
 #include "tests/support/random_network.h"
@@ -107,16 +108,8 @@ TEST_CASE("optcnn equals enumeration of its own cost model on random networks") 
         sum += layerwise.synchronization_ns(static_cast<int>(layer), layerwise.layers()[layer].degrees[choice[layer]]);
       for (OperatorId op : strategy.indices()) sum += layerwise.compute_ns(op, strategy[op].degrees);
       for (const Edge& edge : evaluator.builder().edges()) {
-        const OperatorDefinition& producer = *graph.operators[edge.producer].definition;
-        const OperatorDefinition& consumer = *graph.operators[edge.consumer].definition;
-        Vector<Block> written, read;
-        for (int part = 0; part < strategy[edge.producer].parts(); ++part)
-          written.push_back(producer.output_block(graph.tensors[edge.tensor].output,
-                                                  producer.part(strategy[edge.producer].degrees, part)));
-        for (int part = 0; part < strategy[edge.consumer].parts(); ++part)
-          read.push_back(consumer.input_block(edge.input, consumer.part(strategy[edge.consumer].degrees, part)));
-        sum += layerwise.transfer_ns(
-            written, read, graph.tensors[edge.tensor].type,
+        sum += layerwise.exchange_ns(
+            blocks_of(graph, edge, strategy[edge.producer].degrees, strategy[edge.consumer].degrees),
             graph.input_has_gradient(edge.consumer, edge.input) && graph.operators[edge.consumer].has_backward);
       }
       REQUIRE(tables.cost(choice) == sum);
@@ -133,6 +126,69 @@ TEST_CASE("the layer-wise cost of a chain is the simulated time where nothing ca
   const CostTables tables = layerwise.tables();
   const Vector<int> choice(layerwise.layers().size(), 0);
   CHECK(tables.cost(choice) == lenet.evaluator.evaluate(layerwise.strategy(choice)).makespan);
+}
+
+namespace {
+
+// Of the edge between the first two operators, the time of its tasks: in each direction the longest, or what the busiest
+// device or link is occupied for by all of them, and the longest copies of the tasks at both ends, which have no others.
+Nanoseconds simulated_exchange(Evaluator& evaluator, const Strategy& strategy, std::set<TaskKind>& kinds) {
+  const Evaluator::Details details = evaluator.details(strategy);
+  Nanoseconds sum = 0;
+  for (const Direction direction : directions) {
+    Vector<Nanoseconds> occupied(details.costs.resource_count, 0);
+    Nanoseconds most = 0, copies[2] = {0, 0};
+    for (const int t : details.tasks.tasks.indices()) {
+      const Task& task = details.tasks.tasks[t];
+      if (task.kind == compute_kind(direction) && task.op < 2)
+        copies[task.op] = std::max(copies[task.op], evaluator.cost_model().copy_ns(task.copy_bytes, 0));
+      if (task.kind != transfer_kind(direction) && task.kind != collective_kind(direction)) continue;
+      if (subject_of(task.key) != 0) continue;
+      kinds.insert(task.kind);
+      most = std::max(most, details.costs.duration[t]);
+      for (int32_t u = details.costs.use_begin[t]; u < details.costs.use_begin[t + 1]; ++u)
+        most = std::max(most, occupied[details.costs.uses[u].resource] += details.costs.uses[u].occupancy);
+    }
+    sum += most + copies[0] + copies[1];
+  }
+  return sum;
+}
+
+}  // namespace
+
+// Two layers on four devices: all-gather and reduce-scatter, all-to-all, all-reduce, partial sums, transfers. The parts
+// of the loss lie with those of the second layer and copy nothing.
+TEST_CASE("what optcnn counts for an edge is what the tasks of the edge take") {
+  const Graph graph = parse_graph(parse_json(R"({"format":"ffgraph/1","name":"two","batch_size":32,
+    "inputs":[{"name":"x","shape":["batch",64],"dtype":"f32"},{"name":"label","shape":["batch"],"dtype":"i32"}],
+    "operators":[
+      {"name":"a","type":"linear","inputs":["x"],"attributes":{"out_features":64}},
+      {"name":"b","type":"linear","inputs":["a"],"attributes":{"out_features":64}},
+      {"name":"loss","type":"softmax_cross_entropy","inputs":["b","label"]}]})",
+                                             "graph"));
+  const Topology topology = load_topology(FF_SOURCE_DIR "/topologies/p100-1x4.json");
+  KernelCosts kernels(topology, CostMode::analytic, {});
+  Evaluator evaluator({graph, topology, kernels});
+  LayerwiseCosts layerwise(evaluator, SearchSpace(graph, topology));
+  const Edge edge = evaluator.builder().edges()[0];
+  std::set<TaskKind> kinds;
+  const Degrees splits[] = {{1, 1, 1}, {2, 1, 1}, {4, 1, 1}, {1, 2, 1}, {1, 4, 1}, {2, 2, 1}, {1, 1, 2}, {1, 1, 4}};
+  const auto configuration = [](const Degrees& degrees) {
+    Configuration result{degrees, {}};
+    for (int part = 0; part < parts_of(degrees); ++part) result.devices.push_back(part);
+    return result;
+  };
+  for (const Degrees& first : splits)
+    for (const Degrees& second : splits) {
+      if (second[2] > 1) continue;
+      CAPTURE(first, second);
+      CHECK(layerwise.exchange_ns(blocks_of(graph, edge, first, second), true) ==
+            simulated_exchange(evaluator,
+                               {configuration(first), configuration(second), configuration({second[0], second[1]})},
+                               kinds));
+    }
+  CHECK(kinds == std::set<TaskKind>{TaskKind::activation, TaskKind::gradient, TaskKind::activation_collective,
+                                    TaskKind::gradient_collective});
 }
 
 TEST_CASE("optcnn gives unrolled steps of a layer one configuration and all networks of the paper reduce") {
