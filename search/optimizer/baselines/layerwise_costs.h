@@ -1,8 +1,8 @@
 // The cost model of OptCNN (Jia et al. 2018, arXiv 1802.04924, section 5): layers one after the other, nothing
 // overlaps, so that an iteration's time is a sum over layers and over the tensors between them.
 //
-// Differences from that paper: the costs of kernels, transfers and collectives are those of our simulator, not bytes over
-// bandwidth and parameter servers, and an edge has collectives where the task graph has them.
+// Differences from that paper: the costs of kernels, transfers and collectives are those of our simulator, not bytes
+// over bandwidth and parameter servers, and an edge has collectives where the task graph has them.
 #pragma once
 
 #include <map>

@@ -130,8 +130,9 @@ TEST_CASE("the layer-wise cost of a chain is the simulated time where nothing ca
 
 namespace {
 
-// Of the edge between the first two operators, the time of its tasks: in each direction the longest, or what the busiest
-// device or link is occupied for by all of them, and the longest copies of the tasks at both ends, which have no others.
+// Of the edge between the first two operators, the time of its tasks: in each direction the longest, or what the
+// busiest device or link is occupied for by all of them, and the longest copies of the tasks at both ends, which have no
+// others.
 Nanoseconds simulated_exchange(Evaluator& evaluator, const Strategy& strategy, std::set<TaskKind>& kinds) {
   const Evaluator::Details details = evaluator.details(strategy);
   Nanoseconds sum = 0;
@@ -156,8 +157,8 @@ Nanoseconds simulated_exchange(Evaluator& evaluator, const Strategy& strategy, s
 
 }  // namespace
 
-// Two layers on four devices: all-gather and reduce-scatter, all-to-all, all-reduce, partial sums, transfers. The parts
-// of the loss lie with those of the second layer and copy nothing.
+// Two layers on four devices: all-gather and reduce-scatter, all-to-all, all-reduce, partial sums, transfers. The
+// parts of the loss lie with those of the second layer and copy nothing.
 TEST_CASE("what optcnn counts for an edge is what the tasks of the edge take") {
   const Graph graph = parse_graph(parse_json(R"({"format":"ffgraph/1","name":"two","batch_size":32,
     "inputs":[{"name":"x","shape":["batch",64],"dtype":"f32"},{"name":"label","shape":["batch"],"dtype":"i32"}],
