@@ -131,8 +131,8 @@ TEST_CASE("the layer-wise cost of a chain is the simulated time where nothing ca
 namespace {
 
 // Of the edge between the first two operators, the time of its tasks: in each direction the longest, or what the
-// busiest device or link is occupied for by all of them, and the longest copies of the tasks at both ends, which have no
-// others.
+// busiest device or link is occupied for by all of them, and the longest copies of the tasks at both ends. These copy
+// for nothing else.
 Nanoseconds simulated_exchange(Evaluator& evaluator, const Strategy& strategy, std::set<TaskKind>& kinds) {
   const Evaluator::Details details = evaluator.details(strategy);
   Nanoseconds sum = 0;
