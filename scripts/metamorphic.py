@@ -3,8 +3,8 @@
 
     scripts/metamorphic.py [--build DIR] [--quick] [--seed N] [--relation NAME ...]
 
-Without --quick, all committed networks on five topologies and ffexec under mpirun: an hour of one core. --quick is a
-part of it that takes less than a minute; ctest runs it. Relations on random networks: tests/unit/search/
+Without --quick, all committed networks on five topologies and ffexec under mpirun: an hour of one core; --cases takes
+some of them. --quick is a part of it that takes less than a minute; ctest runs it. Relations on random networks: tests/unit/search/
 metamorphic_test.cpp and tests/unit/executor/plan/memory_prediction_test.cpp.
 
 Exit code 1 where a relation does not hold. One is measured, not demanded: that the order of operators in a graph file
@@ -253,6 +253,8 @@ def main():
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--relation", action="append", default=[], help="as the output names it")
+    parser.add_argument("--cases", action="append", default=[], metavar="TEXT",
+                        help="only those whose network/topology contains this; may repeat")
     arguments = parser.parse_args()
     build = (arguments.build_directory or arguments.build).resolve()
     with tempfile.TemporaryDirectory() as work:
@@ -260,6 +262,11 @@ def main():
         cases = QUICK if arguments.quick else [(network, topology, 16) for network in NETWORKS
                                                for topology in TOPOLOGIES]
         for network, topology, batch in cases:
+            name = f"{network}/{topology}"
+            if arguments.cases and not any(wanted in name for wanted in arguments.cases):
+                continue
+            if not arguments.quick:
+                print(name, file=sys.stderr, flush=True)
             case = (ROOT / f"graphs/{network}.json", ROOT / f"topologies/{topology}.json", batch)
             if relations.wanted("search = simulate"):
                 algorithms = ["model-parallel", "optcnn"] if arguments.quick else [*BASELINES, "placement", "mcmc"]
