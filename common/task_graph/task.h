@@ -170,7 +170,7 @@ constexpr TaskKind collective_kind(Direction direction) {
   return direction == Direction::forward ? TaskKind::activation_collective : TaskKind::gradient_collective;
 }
 // Says which task it is and breaks ties of ready times: a fixed function of what the task is, never of the order in
-// which tasks were created. From the highest bit: kind (5 bits), subject (20), part (20), other (19).
+// which tasks were created. From the highest bit: kind (5 bits), subject (17), part (21), other (21).
 //   compute tasks     subject: operator, part: part
 //   reductions        subject: operator, part: statistics group (OperatorDefinition::statistics_group)
 //   edges' transfers  subject: edge, part: the consumer's part, other: the producer's part
@@ -183,27 +183,34 @@ constexpr TaskKind collective_kind(Direction direction) {
 //   parameters' transfers
 //                     as update, other: the device that is not the owner
 //   barrier           part: device
-// Events of delta simulation are 24 bytes with a key of 64 bits. What has no room is refused when a task graph or the
-// state of a simulation is built (check_room_in_keys).
+// Events of delta simulation are 24 bytes with a key of 64 bits, so the key does not grow. Parts have two fields, as
+// those of a consumer and of a producer, each with twice the parts that a strategy file may have; operators, edges and
+// parameter groups have the rest. A task graph that has no room in the keys is refused where it is built, and where
+// delta simulation gets the strategy (check_room_in_keys).
 using TaskKey = uint64_t;
-constexpr int64_t most_key_subjects = 1 << 20, most_key_parts = 1 << 20, most_key_others = 1 << 19;
+constexpr int key_kind_bits = 5, key_subject_bits = 17, key_part_bits = 21;
+static_assert(key_kind_bits + key_subject_bits + 2 * key_part_bits == 64);
+static_assert(task_kind_count <= size_t{1} << key_kind_bits);
+constexpr int64_t most_key_subjects = int64_t{1} << key_subject_bits;  // operators, edges, groups
+constexpr int64_t most_key_parts = int64_t{1} << key_part_bits;        // parts, devices, pieces
 constexpr TaskKey make_task_key(TaskKind kind, int64_t subject, int64_t part, int64_t other) {
-  assert(subject < most_key_subjects && part < most_key_parts && other < most_key_others);
-  return static_cast<uint64_t>(kind) << 59 | static_cast<uint64_t>(subject) << 39 | static_cast<uint64_t>(part) << 19 |
+  assert(subject < most_key_subjects && part < most_key_parts && other < most_key_parts);
+  return ((static_cast<uint64_t>(kind) << key_subject_bits | static_cast<uint64_t>(subject)) << key_part_bits |
+          static_cast<uint64_t>(part))
+             << key_part_bits |
          static_cast<uint64_t>(other);
 }
-constexpr TaskKind kind_of(TaskKey key) { return static_cast<TaskKind>(key >> 59); }
-constexpr int subject_of(TaskKey key) { return static_cast<int>(key >> 39 & 0xFFFFF); }
-constexpr int part_of(TaskKey key) { return static_cast<int>(key >> 19 & 0xFFFFF); }
-// Kind and subject.
-constexpr uint64_t prefix_of(TaskKey key) { return key >> 39; }
-constexpr int other_of(TaskKey key) { return static_cast<int>(key & 0x7FFFF); }
+constexpr TaskKind kind_of(TaskKey key) { return static_cast<TaskKind>(key >> (key_subject_bits + 2 * key_part_bits)); }
+// Kind and subject: equal for the tasks of an operator, an edge or a group.
+constexpr uint64_t prefix_of(TaskKey key) { return key >> (2 * key_part_bits); }
+constexpr int subject_of(TaskKey key) { return static_cast<int>(prefix_of(key) & (most_key_subjects - 1)); }
+constexpr int part_of(TaskKey key) { return static_cast<int>(key >> key_part_bits & (most_key_parts - 1)); }
+constexpr int other_of(TaskKey key) { return static_cast<int>(key & (most_key_parts - 1)); }
 
-// Throws InputError where there are more, naming what they are of: "operator \"fc1\": 600000 parts, ...".
+// Throws InputError where there are more, naming what they are of: "operator \"fc1\": 3000000 parts, ...".
 void check_room_in_keys(const std::string& of, const std::string& what, int64_t count, int64_t most);
-// Parts are numbered as those of consumers and of producers.
 inline void check_parts_in_keys(const std::string& op, int64_t parts) {
-  if (parts > most_key_others) check_room_in_keys("operator \"" + op + '"', "parts", parts, most_key_others);
+  if (parts > most_key_parts) check_room_in_keys("operator \"" + op + '"', "parts", parts, most_key_parts);
 }
 
 struct BlockPair;

@@ -17,7 +17,7 @@ Draft::Draft(TaskGraphBuilder& builder_, const Strategy& strategy_, DeviceId dev
       most = std::max(most, devices[part]);
     }
   }
-  check_room_in_keys("strategy", "devices", int64_t{most} + 1, most_key_others);
+  check_room_in_keys("strategy", "devices", int64_t{most} + 1, most_key_parts);
 }
 
 int32_t Draft::add_parts(OperatorId op, TaskKind kind) {

@@ -9,7 +9,7 @@ namespace ff::delta {
 StrategyState::StrategyState(TaskGraphBuilder& builder_, const Topology& topology_, TaskCostModel& costs_)
     : NetworkStructure(builder_), topology(topology_), costs(costs_), operators(graph.operators.size()),
       tasks(graph.operators.size()), edges(builder.edges().size()), groups(builder.groups().size()), plans_(builder_) {
-  check_room_in_keys("topology", "devices", topology.devices.count(), most_key_others);
+  check_room_in_keys("topology", "devices", topology.devices.count(), most_key_parts);
   for (const ParameterGroup& group : builder.groups()) partitions_.emplace_back(graph, group);
 }
 

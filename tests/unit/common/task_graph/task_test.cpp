@@ -30,11 +30,11 @@ Graph tied_layers(int size, int batch_size) {
 }  // namespace
 
 TEST_CASE("a task key holds what it was made of") {
-  constexpr int most_subject = most_key_subjects - 1, most = most_key_parts - 1, most_other = most_key_others - 1;
+  constexpr int most_subject = most_key_subjects - 1, most = most_key_parts - 1;
   for (int kind = 0; kind < static_cast<int>(task_kind_count); ++kind)
     for (int subject : {0, 7, most_subject})
       for (int part : {0, 3, most})
-        for (int other : {0, 1, most_other}) {
+        for (int other : {0, 1, most}) {
           const TaskKey key = make_task_key(static_cast<TaskKind>(kind), subject, part, other);
           CHECK(kind_of(key) == static_cast<TaskKind>(kind));
           CHECK(subject_of(key) == subject);
@@ -89,30 +89,30 @@ TEST_CASE("the table of kinds says what a task occupies, what it belongs to and 
 
 TEST_CASE("a task graph that has no room in the keys is refused") {
   CHECK_NOTHROW(check_room_in_keys("graph \"g\"", "edges", most_key_subjects, most_key_subjects));
-  CHECK(message_of<InputError>([] { check_room_in_keys("graph \"g\"", "edges", 1048577, most_key_subjects); }) ==
-        "graph \"g\": 1048577 edges, but a task graph numbers 1048576 at most");
+  CHECK(message_of<InputError>([] { check_room_in_keys("graph \"g\"", "edges", 131073, most_key_subjects); }) ==
+        "graph \"g\": 131073 edges, but a task graph numbers 131072 at most");
 
   const Graph graph = tied_layers(8, 4'000'000);
   TaskGraphBuilder builder(graph);
   Strategy strategy = single_device(graph);
-  strategy[1] = {{524'289, 1, 1}, Vector<DeviceId>(524'289, 0)};
+  strategy[1] = {{2'097'153, 1, 1}, Vector<DeviceId>(2'097'153, 0)};
   CHECK(message_of<InputError>([&] { builder.build(strategy); }) ==
-        "operator \"b\": 524289 parts, but a task graph numbers 524288 at most");
+        "operator \"b\": 2097153 parts, but a task graph numbers 2097152 at most");
   strategy = single_device(graph);
-  strategy[2].devices = {524'288};
+  strategy[2].devices = {2'097'152};
   CHECK(message_of<InputError>([&] { builder.build(strategy); }) ==
-        "strategy: 524289 devices, but a task graph numbers 524288 at most");
+        "strategy: 2097153 devices, but a task graph numbers 2097152 at most");
 }
 
-// The weight is cut into 1025 rows by one layer and into as many columns by the other: 1,050,625 pieces. Device 1 has
-// the last row of them: a unit with the number of its first piece, 1024 * 1025.
+// The weight is cut into 1449 rows by one layer and into as many columns by the other: 2,099,601 pieces. Device 1 has
+// the last row of them: a unit with the number of its first piece, 1448 * 1449.
 TEST_CASE("parameters that are cut into too many pieces are refused") {
-  const Graph graph = tied_layers(1025, 1);
+  const Graph graph = tied_layers(1449, 1);
   TaskGraphBuilder builder(graph);
   Strategy strategy = single_device(graph);
-  strategy[0] = {{1, 1025, 1}, Vector<DeviceId>(1025, 0)};
-  strategy[0].devices[1024] = 1;
-  strategy[1] = {{1, 1, 1025}, Vector<DeviceId>(1025, 0)};
+  strategy[0] = {{1, 1449, 1}, Vector<DeviceId>(1449, 0)};
+  strategy[0].devices[1448] = 1;
+  strategy[1] = {{1, 1, 1449}, Vector<DeviceId>(1449, 0)};
   CHECK(message_of<InputError>([&] { builder.build(strategy, 1); }) ==
-        "parameter group \"w\": 1049601 or more pieces times micro-batches, but a task graph numbers 1048576 at most");
+        "parameter group \"w\": 2098153 or more pieces times micro-batches, but a task graph numbers 2097152 at most");
 }
