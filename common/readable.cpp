@@ -14,4 +14,13 @@ std::string bytes_text(int64_t bytes) {
   return text;
 }
 
+std::string time_text(int64_t ns) {
+  const double value = static_cast<double>(ns);
+  char text[64];
+  if (ns < 1000000) std::snprintf(text, sizeof text, "%.1f us", value / 1e3);
+  else if (ns < 10000000000) std::snprintf(text, sizeof text, "%.3f ms", value / 1e6);
+  else std::snprintf(text, sizeof text, "%.2f s", value / 1e9);
+  return text;
+}
+
 }  // namespace ff

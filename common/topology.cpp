@@ -3,10 +3,11 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <numeric>
 #include <queue>
 #include <set>
 #include <tuple>
+
+#include "common/first_devices.h"
 
 namespace ff {
 namespace {
@@ -420,8 +421,7 @@ void Topology::sort_by_links(Vector<DeviceId>& some) const {
 }
 
 Vector<DeviceId> Topology::by_links() const {
-  Vector<DeviceId> all(devices.size());
-  std::iota(all.begin(), all.end(), 0);
+  Vector<DeviceId> all = first_devices(devices.count());
   sort_by_links(all);
   return all;
 }

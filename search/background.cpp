@@ -2,8 +2,9 @@
 
 #include <algorithm>
 #include <map>
-#include <numeric>
 #include <tuple>
+
+#include "common/first_devices.h"
 
 namespace ff {
 
@@ -25,8 +26,7 @@ Topology left_by(const Topology& topology, const Vector<JobLoad>& loads) {
     for (const JobLoad& load : loads) busy += load.busy[resource];
     return std::max(1 - busy, turns);
   };
-  Vector<DeviceId> all(topology.devices.size());
-  std::iota(all.begin(), all.end(), 0);
+  const Vector<DeviceId> all = first_devices(topology.devices.count());
   Topology result = topology.with_devices(all);  // looks for routes anew
   std::map<std::tuple<int, double, int64_t>, int> known;
   for (const DeviceId device : all) {

@@ -541,6 +541,25 @@ std::string issue_order_note(const std::string& path, const StrategyFile& file, 
   return path + ": the issue order does not fit the " + unlike + "; using the default order";
 }
 
+// Of a plan by settings, from some of its devices that stand for all; nothing where they do not.
+std::optional<CommandResult> folded_result(const PlanOfSettings& read, const CostOptions& costs, bool explain_costs) {
+  const Parallelism& parallelism = read.arguments.parallelism;
+  const StrategyFile& file = read.file;
+  std::string busy_note;
+  std::optional<SearchReport> report = folded_report(parallelism, file, costs, busy_note);
+  if (!report) return std::nullopt;
+  report->algorithm = "simulate";
+  report->note = to_string(parallelism);
+  CommandResult result{report_to_json(*report), report_to_text(*report, file.graph, file.topology, file.strategy)};
+  if (!busy_note.empty()) result.notes.push_back(busy_note);
+  if (explain_costs) {
+    Loaded loaded = load({file.graph, file.topology, {}, file.settings}, costs);
+    add_explained_costs(result, loaded.problem(), file.strategy);
+  }
+  add_argument_notes(result, read.arguments);
+  return result;
+}
+
 }  // namespace
 
 CommandResult run_simulate(const SimulateOptions& options) {
@@ -578,19 +597,8 @@ CommandResult run_simulate(const SimulateOptions& options) {
   }
   const bool needs_all_devices = !options.out.empty() || !options.trace.empty() || !options.html.empty() ||
                                  !options.measured.empty() || !options.background.empty();
-  if (std::string busy_note; from_settings && !needs_all_devices)
-    if (std::optional<SearchReport> report = folded_report(parallelism, file, costs, busy_note)) {
-      report->algorithm = "simulate";
-      report->note = to_string(parallelism);
-      CommandResult result{report_to_json(*report), report_to_text(*report, file.graph, file.topology, file.strategy)};
-      if (!busy_note.empty()) result.notes.push_back(busy_note);
-      if (options.explain_costs) {
-        Loaded loaded = load({file.graph, file.topology, {}, file.settings}, costs);
-        add_explained_costs(result, loaded.problem(), file.strategy);
-      }
-      add_argument_notes(result, read.arguments);
-      return result;
-    }
+  if (from_settings && !needs_all_devices)
+    if (const std::optional<CommandResult> result = folded_result(read, costs, options.explain_costs)) return *result;
   const Topology topology = file.topology;
   const Background background(options.background, topology, options.costs);
   if (!background.empty()) file.topology = background.left_of(topology);

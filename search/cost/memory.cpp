@@ -1,11 +1,11 @@
 #include "search/cost/memory.h"
 
 #include <algorithm>
-#include <numeric>
 #include <set>
 #include <tuple>
 #include <utility>
 
+#include "common/first_devices.h"
 #include "common/operators/conversion.h"
 #include "common/task_graph/edge_copies.h"
 #include "common/task_graph/live_memory.h"
@@ -74,12 +74,12 @@ size_t MemoryModel::number(Item item) const {
   return 0;
 }
 
-MemoryModel::Share MemoryModel::share(Item item, const Strategy& strategy) {
+MemoryModel::NeedList MemoryModel::needs_of(Item item, const Strategy& strategy) {
   switch (item.kind) {
-    case Item::Kind::operation: return operator_share(item.index, strategy);
-    case Item::Kind::edge: return edge_share(item.index, strategy);
-    case Item::Kind::tensor: return tensor_share(item.index, strategy);
-    case Item::Kind::group: return group_share(item.index, strategy);
+    case Item::Kind::operation: return needs_of_operator(item.index, strategy);
+    case Item::Kind::edge: return needs_of_edge(item.index, strategy);
+    case Item::Kind::tensor: return needs_of_tensor(item.index, strategy);
+    case Item::Kind::group: return needs_of_group(item.index, strategy);
   }
   return {};
 }
@@ -135,25 +135,25 @@ const MemoryModel::PartBytes& MemoryModel::part_bytes(OperatorId id, const Degre
 }
 
 // The gradients of inputs and, where backward does not read them, the outputs live for a short time.
-MemoryModel::Share MemoryModel::operator_share(OperatorId id, const Strategy& strategy) {
+MemoryModel::NeedList MemoryModel::needs_of_operator(OperatorId id, const Strategy& strategy) {
   const Operator& op = graph().operators[id];
   const PartBytes& bytes = part_bytes(id, strategy[id].degrees);
   const bool keeps_outputs = op.has_backward && op.definition->backward_reads_output();
   // Other tasks run between the two backward tasks of a part.
   const bool all_at_once = op.definition->has_statistics(strategy[id].degrees, /*backward=*/true);
-  Share share;
+  NeedList needs;
   for (int part : bytes.fixed.indices()) {
     const int64_t outputs = bytes.activations[part], gradients = bytes.gradients[part];
     const DeviceId device = strategy[id].devices[part];
-    share.push_back(
+    needs.push_back(
         {device,
          bytes.fixed[part] + bytes.workspaces[part] + (keeps_outputs ? outputs : 0) + (all_at_once ? gradients : 0),
          std::max(keeps_outputs ? 0 : outputs, all_at_once ? 0 : gradients) + bytes.conversions[part],
          scratch(bytes, part, device)});
   }
-  const Share statistics = statistics_share(id, strategy);
-  share.insert(share.end(), statistics.begin(), statistics.end());
-  return share;
+  const NeedList statistics = needs_of_statistics(id, strategy);
+  needs.insert(needs.end(), statistics.begin(), statistics.end());
+  return needs;
 }
 
 int64_t MemoryModel::scratch(const PartBytes& bytes, int part, DeviceId device) const {
@@ -162,13 +162,13 @@ int64_t MemoryModel::scratch(const PartBytes& bytes, int part, DeviceId device) 
 
 // What parts have in common is there once per device: gathered, all of it; summed, the sum, and the partial sums of
 // several parts on one device.
-MemoryModel::Share MemoryModel::statistics_share(OperatorId id, const Strategy& strategy) const {
+MemoryModel::NeedList MemoryModel::needs_of_statistics(OperatorId id, const Strategy& strategy) const {
   const Operator& op = graph().operators[id];
-  Share share;
+  NeedList needs;
   for (Direction direction : directions) {
     if (direction == Direction::backward && !op.has_backward) continue;
     for (const StatisticsReduction& reduction : statistics_reductions(*op.definition, strategy[id], direction)) {
-      for (DeviceId holder : reduction.holders) share.push_back({holder, reduction.bytes});
+      for (DeviceId holder : reduction.holders) needs.push_back({holder, reduction.bytes});
       if (op.definition->gathers_statistics()) continue;
       Vector<DeviceId> devices;
       for (const int part : reduction.parts) devices.push_back(strategy[id].devices[part]);
@@ -176,26 +176,26 @@ MemoryModel::Share MemoryModel::statistics_share(OperatorId id, const Strategy& 
       for (const int i : devices.indices()) {
         const bool several =
             (i > 0 && devices[i - 1] == devices[i]) || (i + 1 < devices.count() && devices[i + 1] == devices[i]);
-        if (several) share.push_back({devices[i], reduction.bytes});
+        if (several) needs.push_back({devices[i], reduction.bytes});
       }
     }
   }
-  return share;
+  return needs;
 }
 
 // For a short time what is packed to be sent and received, and inputs that are not the producer's own buffer, which are
 // kept where backward reads them.
-MemoryModel::Share MemoryModel::edge_share(int e, const Strategy& strategy) {
+MemoryModel::NeedList MemoryModel::needs_of_edge(int e, const Strategy& strategy) {
   const Edge& edge = builder_.edges()[e];
   const Configuration &producer = strategy[edge.producer], &consumer = strategy[edge.consumer];
   const Operator& reader = graph().operators[edge.consumer];
   const bool keeps_inputs = reader.has_backward && reader.definition->backward_reads_input(edge.input);
   Vector<int64_t> inputs = part_bytes(edge.consumer, consumer.degrees).inputs[edge.input];
-  Share share;
+  NeedList needs;
   if (const Vector<Collective> collectives = builder_.collectives(e, strategy); !collectives.empty()) {
     const Vector<int64_t> buffers = buffers_of_collectives(e, collectives, strategy);
     for (const DeviceId device : buffers.indices())
-      if (buffers[device] > 0) share.push_back({device, 0, buffers[device]});
+      if (buffers[device] > 0) needs.push_back({device, 0, buffers[device]});
   } else {
     // by part: what is packed for all that read it, or received from all that it reads
     Vector<int64_t> packed(producer.devices.size(), 0), received(consumer.devices.size(), 0);
@@ -207,14 +207,14 @@ MemoryModel::Share MemoryModel::edge_share(int e, const Strategy& strategy) {
       if (copy.destination == BlockUse::packed && !local) received[pair.consumer_part] += aligned(pair.bytes);
     }
     for (int part : packed.indices())
-      if (packed[part] > 0) share.push_back({producer.devices[part], 0, packed[part]});
+      if (packed[part] > 0) needs.push_back({producer.devices[part], 0, packed[part]});
     for (int part : received.indices())
-      if (received[part] > 0) share.push_back({consumer.devices[part], 0, received[part]});
+      if (received[part] > 0) needs.push_back({consumer.devices[part], 0, received[part]});
   }
   for (int part : inputs.indices())
     if (inputs[part] > 0)
-      share.push_back({consumer.devices[part], keeps_inputs ? inputs[part] : 0, keeps_inputs ? 0 : inputs[part]});
-  return share;
+      needs.push_back({consumer.devices[part], keeps_inputs ? inputs[part] : 0, keeps_inputs ? 0 : inputs[part]});
+  return needs;
 }
 
 // What collectives pack on each device: it sends from one buffer and receives into one, in one direction at a time.
@@ -244,7 +244,7 @@ Vector<int64_t> MemoryModel::buffers_of_collectives(int e, const Vector<Collecti
 
 // For a short time gradients of outputs that are not one consumer's own contribution; outputs that a consumer on the
 // device reads in place in its backward pass.
-MemoryModel::Share MemoryModel::tensor_share(TensorId id, const Strategy& strategy) {
+MemoryModel::NeedList MemoryModel::needs_of_tensor(TensorId id, const Strategy& strategy) {
   const Tensor& tensor = graph().tensors[id];
   if (tensor.producer < 0 || graph().operators[tensor.producer].definition->is_loss()) return {};
   const Operator& op = graph().operators[tensor.producer];
@@ -291,7 +291,7 @@ MemoryModel::Share MemoryModel::tensor_share(TensorId id, const Strategy& strate
   const bool keeps_outputs = op.has_backward && op.definition->backward_reads_output();
   const bool all_at_once = op.definition->has_statistics(producer.degrees, /*backward=*/true);
   const PartBytes& bytes = part_bytes(tensor.producer, producer.degrees);
-  Share share;
+  NeedList needs;
   for (int part : gradients.indices()) {
     const Gradient& gradient = gradients[part];
     const int64_t output = bytes.outputs[tensor.output][part];
@@ -302,14 +302,14 @@ MemoryModel::Share MemoryModel::tensor_share(TensorId id, const Strategy& strate
     const Need need{producer.devices[part],
                     (gradient.kept && !keeps_outputs ? output : 0) + (all_at_once ? added_up : 0),
                     all_at_once ? 0 : added_up};
-    if (need.bytes > 0 || need.on_demand > 0) share.push_back(need);
+    if (need.bytes > 0 || need.on_demand > 0) needs.push_back(need);
   }
-  return share;
+  return needs;
 }
 
 // One copy of a parameter's block serves all parts on a device. Parts of one operator have equal or disjoint blocks, so
 // that these are its pieces.
-MemoryModel::Share MemoryModel::group_share(int g, const Strategy& strategy) {
+MemoryModel::NeedList MemoryModel::needs_of_group(int g, const Strategy& strategy) {
   const ParameterGroup& group = builder_.groups()[g];
   const ShardRounds rounds = shard_rounds(builder_, g);
   const bool shared = group.operators.count() > 1, sharded = group.trained && is_sharded(builder_.synchronization());
@@ -332,7 +332,7 @@ MemoryModel::Share MemoryModel::group_share(int g, const Strategy& strategy) {
     }
   }
   std::sort(blocks.begin(), blocks.end());  // of one block the user with a backward pass comes first
-  Share share;
+  NeedList needs;
   for (size_t i = 0; i < blocks.size(); ++i) {
     const auto& [device, parameter, block, no_backward, elements] = blocks[i];
     const bool again = i > 0 && device == std::get<0>(blocks[i - 1]) && parameter == std::get<1>(blocks[i - 1]) &&
@@ -343,13 +343,13 @@ MemoryModel::Share MemoryModel::group_share(int g, const Strategy& strategy) {
     if (rounds.gradients || framework_shards(sharded)) held = 0;  // add_shards
     if (!shared && group.trained && !sharded) held += gradient_sum_elements(elements);
     const int64_t copy = rounds.parameters ? 0 : weight_copy_bytes(graph(), parameter, elements);
-    share.push_back({device, held * element_bytes + copy});
+    needs.push_back({device, held * element_bytes + copy});
   }
-  if (sharded) add_shards(g, strategy, rounds, share);
-  else if (shared && group.trained) add_gradient_sums(g, strategy, share);
+  if (sharded) add_shards(g, strategy, rounds, needs);
+  else if (shared && group.trained) add_gradient_sums(g, strategy, needs);
   if (group.trained && builder_.synchronization() == Synchronization::parameter_server)
-    add_exchange_with_owners(g, strategy, share);
-  return share;
+    add_exchange_with_owners(g, strategy, needs);
+  return needs;
 }
 
 // In mixed precision frameworks shard the master weights with the optimizer's state.
@@ -358,20 +358,20 @@ bool MemoryModel::framework_shards(bool sharded) const {
 }
 
 // Of operators that share parameters: piece by piece.
-void MemoryModel::add_gradient_sums(int g, const Strategy& strategy, Share& share) {
+void MemoryModel::add_gradient_sums(int g, const Strategy& strategy, NeedList& needs) {
   Vector<DeviceId> holders;
   for (const auto pieces = builder_.pieces(g, strategy); const ParameterPiece& piece : *pieces) {
     holders.clear();
     for (const auto& [op, part] : piece.users) holders.push_back(strategy[op].devices[part]);
     sort_and_unique(holders);
     const int64_t bytes = gradient_sum_elements(piece.block.volume()) * element_bytes;
-    for (const DeviceId holder : holders) share.push_back({holder, bytes});
+    for (const DeviceId holder : holders) needs.push_back({holder, bytes});
   }
 }
 
 // Of each unit and holder: packed gradients, the optimizer's state of its shard, and what is exchanged. Of what is
 // sharded in rounds the whole units live in the arena, few at a time.
-void MemoryModel::add_shards(int g, const Strategy& strategy, const ShardRounds& rounds, Share& share) {
+void MemoryModel::add_shards(int g, const Strategy& strategy, const ShardRounds& rounds, NeedList& needs) {
   const auto pieces = builder_.pieces(g, strategy);
   for (const SynchronizationUnit& unit :
        synchronization_units(g, *pieces, strategy, builder_.synchronization(), builder_.replicas())) {
@@ -379,12 +379,12 @@ void MemoryModel::add_shards(int g, const Strategy& strategy, const ShardRounds&
     const int64_t shard = shard_elements(elements, holders),
                   whole = packed_elements(elements, holders, builder_.synchronization());
     if (framework_shards(true) && holders > 1) {
-      // Master weights, and gradients or what they are added up in; weights are counted in group_share.
+      // Master weights, and gradients or what they are added up in; weights are counted in needs_of_group.
       const int64_t of_shard = (state_buffers_ + 1 + (rounds.gradients ? 1 : 0)) * shard * element_bytes;
       const int64_t gradients = rounds.gradients ? 0 : whole * framework_.whole_gradient_bytes;
       const int64_t in_arena = (rounds.gradients ? whole : 0) + (rounds.parameters ? whole : 0);
       for (const DeviceId holder : unit.holders)
-        share.push_back({holder, of_shard + gradients, in_arena * element_bytes / 2});
+        needs.push_back({holder, of_shard + gradients, in_arena * element_bytes / 2});
       continue;
     }
     int64_t held = (state_buffers_ + (holders > 1 ? 1 : 0)) * shard, in_arena = 0, copies = 0;
@@ -400,24 +400,24 @@ void MemoryModel::add_shards(int g, const Strategy& strategy, const ShardRounds&
       else held += whole;
     }
     for (const DeviceId holder : unit.holders)
-      share.push_back({holder, held * element_bytes + copies, in_arena * element_bytes});
+      needs.push_back({holder, held * element_bytes + copies, in_arena * element_bytes});
   }
 }
 
 // As memory_plan.h has it: an owner receives from every other holder and packs what it sends back, which they receive.
-void MemoryModel::add_exchange_with_owners(int g, const Strategy& strategy, Share& share) {
+void MemoryModel::add_exchange_with_owners(int g, const Strategy& strategy, NeedList& needs) {
   const auto pieces = builder_.pieces(g, strategy);
   for (const SynchronizationUnit& unit : synchronization_units(g, *pieces, strategy, builder_.synchronization())) {
     const int64_t holders = unit.holders.count();
     const int64_t bytes = aligned(packed(unit).elements * element_bytes);
     if (holders < 2) continue;
     for (const DeviceId holder : unit.holders)
-      share.push_back({holder, 0, holder == unit.owner ? holders * bytes : bytes});
+      needs.push_back({holder, 0, holder == unit.owner ? holders * bytes : bytes});
   }
 }
 
-void MemoryModel::add(const Share& share, Item::Kind kind, int64_t sign) {
-  for (const Need& need : share) {
+void MemoryModel::add(const NeedList& needs, Item::Kind kind, int64_t sign) {
+  for (const Need& need : needs) {
     sums_[need.device] += sign * need.bytes;
     const bool at_end = kind == Item::Kind::group && !is_sharded(builder_.synchronization());
     if (kind == Item::Kind::group) at_end_[need.device] += sign * (need.bytes + (at_end ? need.on_demand : 0));
@@ -465,8 +465,7 @@ Vector<int64_t> MemoryModel::bytes(const Strategy& strategy, const TaskGraph& ta
 
 MemoryModel::Needs MemoryModel::needs(const Strategy& strategy, const TaskGraph& tasks, const Vector<int>& order,
                                       TransferBuffers buffers, const Vector<bool>& laid_out) {
-  Vector<DeviceId> devices(bytes_.size());
-  std::iota(devices.begin(), devices.end(), 0);
+  const Vector<DeviceId> devices = first_devices(bytes_.count());
   const Vector<int64_t> none(bytes_.size(), 0);
   Needs result{none, none, none, plan_memory(builder_, strategy, tasks, order, devices, buffers, laid_out)};
   Vector<int64_t> conversions = none;  // one scratch memory serves all parts on a device
@@ -488,27 +487,27 @@ MemoryModel::Needs MemoryModel::needs(const Strategy& strategy, const TaskGraph&
           result.other[device] -= bytes_of(graph().tensors[op.inputs[i]].type, block);
       }
     }
-    for (const Need& need : statistics_share(id, strategy)) result.other[need.device] += need.bytes;
+    for (const Need& need : needs_of_statistics(id, strategy)) result.other[need.device] += need.bytes;
   }
   for (const DeviceId device : devices) result.other[device] += conversions[device];
   for (const DeviceId device : devices)
     for (const auto& [op, part] : shared_kernels(graph(), strategy, tasks, result.plans[device].steps).kernels)
       result.other[device] += part_bytes(op, strategy[op].degrees).workspaces[part];
   for (size_t g = 0; g < builder_.groups().size(); ++g)
-    for (const Need& need : group_share(static_cast<int>(g), strategy)) result.parameters[need.device] += need.bytes;
+    for (const Need& need : needs_of_group(static_cast<int>(g), strategy)) result.parameters[need.device] += need.bytes;
   return result;
 }
 
 void MemoryModel::reset(const Strategy& strategy) {
-  shares_.clear();
+  needs_.clear();
   undo_.clear();
   std::fill(sums_.begin(), sums_.end(), 0);
   std::fill(at_end_.begin(), at_end_.end(), 0);
   for (auto& counts : on_demand_) counts = {};
   const auto append = [&](Item::Kind kind, size_t count) {
     for (size_t i = 0; i < count; ++i) {
-      shares_.push_back(share({kind, static_cast<int>(i)}, strategy));
-      add(shares_.back(), kind, 1);
+      needs_.push_back(needs_of({kind, static_cast<int>(i)}, strategy));
+      add(needs_.back(), kind, 1);
     }
   };
   append(Item::Kind::operation, graph().operators.size());
@@ -521,20 +520,20 @@ void MemoryModel::reset(const Strategy& strategy) {
 const Vector<int64_t>& MemoryModel::change(OperatorId op, const Strategy& changed) {
   undo_.clear();
   for (Item item : items_around_[op]) {
-    Share& current = shares_[number(item)];
+    NeedList& current = needs_[number(item)];
     add(current, item.kind, -1);
     undo_.emplace_back(item, std::move(current));
-    current = share(item, changed);
+    current = needs_of(item, changed);
     add(current, item.kind, 1);
   }
   return total();
 }
 
 void MemoryModel::undo() {
-  for (auto& [item, share] : undo_) {
-    add(shares_[number(item)], item.kind, -1);
-    shares_[number(item)] = std::move(share);
-    add(shares_[number(item)], item.kind, 1);
+  for (auto& [item, needs] : undo_) {
+    add(needs_[number(item)], item.kind, -1);
+    needs_[number(item)] = std::move(needs);
+    add(needs_[number(item)], item.kind, 1);
   }
   undo_.clear();
   total();

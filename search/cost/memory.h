@@ -66,7 +66,7 @@ class MemoryModel {
     int64_t on_demand = 0;
     int64_t scratch = 0;  // of the part's kernel
   };
-  using Share = Vector<Need>;  // devices may repeat
+  using NeedList = Vector<Need>;  // devices may repeat
   // A strategy's memory is the sum over operators, edges, tensors and parameter groups, in this order, and the largest
   // on-demand needs: of an operator, of a tensor, and of two edges, since data is received while other is read; with
   // shards, that of a group for each unit in flight. And the largest scratch memory of a kernel.
@@ -75,18 +75,18 @@ class MemoryModel {
     int index;
   };
   size_t number(Item item) const;
-  Share share(Item item, const Strategy& strategy);
-  Share operator_share(OperatorId op, const Strategy& strategy);
-  Share statistics_share(OperatorId op, const Strategy& strategy) const;
-  Share edge_share(int edge, const Strategy& strategy);
+  NeedList needs_of(Item item, const Strategy& strategy);
+  NeedList needs_of_operator(OperatorId op, const Strategy& strategy);
+  NeedList needs_of_statistics(OperatorId op, const Strategy& strategy) const;
+  NeedList needs_of_edge(int edge, const Strategy& strategy);
   Vector<int64_t> buffers_of_collectives(int edge, const Vector<Collective>& collectives, const Strategy& strategy);
-  Share tensor_share(TensorId tensor, const Strategy& strategy);
-  Share group_share(int group, const Strategy& strategy);
+  NeedList needs_of_tensor(TensorId tensor, const Strategy& strategy);
+  NeedList needs_of_group(int group, const Strategy& strategy);
   bool framework_shards(bool sharded) const;
-  void add_gradient_sums(int group, const Strategy& strategy, Share& share);
-  void add_shards(int group, const Strategy& strategy, const ShardRounds& rounds, Share& share);
-  void add_exchange_with_owners(int group, const Strategy& strategy, Share& share);
-  void add(const Share& share, Item::Kind kind, int64_t sign);
+  void add_gradient_sums(int group, const Strategy& strategy, NeedList& needs);
+  void add_shards(int group, const Strategy& strategy, const ShardRounds& rounds, NeedList& needs);
+  void add_exchange_with_owners(int group, const Strategy& strategy, NeedList& needs);
+  void add(const NeedList& needs, Item::Kind kind, int64_t sign);
   const Vector<int64_t>& total();
 
   // What depends on an operator's degrees alone, by part.
@@ -119,8 +119,8 @@ class MemoryModel {
   static constexpr int of_scratch = 4;
   Vector<Array<std::map<int64_t, int>, 5>> on_demand_;
   Vector<int64_t> bytes_;
-  Vector<Share> shares_;
-  Vector<std::pair<Item, Share>> undo_;
+  Vector<NeedList> needs_;
+  Vector<std::pair<Item, NeedList>> undo_;
 };
 
 }  // namespace ff

@@ -10,7 +10,6 @@
 #include "search/explain/decisions.h"
 #include "search/explain/memory_shortage.h"
 #include "search/explain/what_if.h"
-#include "search/report/summary.h"
 
 namespace ff {
 namespace {

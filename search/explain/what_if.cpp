@@ -1,9 +1,9 @@
 #include "search/explain/what_if.h"
 
 #include <cmath>
-#include <numeric>
 #include <sstream>
 
+#include "common/first_devices.h"
 #include "common/strategy_configurations.h"
 #include "search/explain/link_kinds.h"
 
@@ -53,9 +53,7 @@ int64_t number(const std::string& text, const std::string& word, int64_t least, 
 
 // Channels and models may be another's; routes are looked for anew.
 Topology refreshed(const Topology& topology) {
-  Vector<DeviceId> all(topology.devices.size());
-  std::iota(all.begin(), all.end(), 0);
-  return topology.with_devices(all);
+  return topology.with_devices(first_devices(topology.devices.count()));
 }
 
 WhatIf evaluated(const std::string& text, const Problem& problem, const Strategy& strategy) {

@@ -4,7 +4,6 @@
 #include <cstdio>
 #include <set>
 
-#include "common/readable.h"
 #include "search/report/plan_text.h"
 
 namespace ff {
@@ -43,16 +42,6 @@ std::string local_optimum_text(const Json& local, size_t operators) {
                     " of " + std::to_string(operators) + " operators; ";
   return text + local["neighbourhood"].get<std::string>() + format("; %.1f s\n", local["elapsed_s"].get<double>());
 }
-
-}  // namespace
-
-std::string time_text(Nanoseconds ns) {
-  if (ns < 1000000) return format("%.1f us", static_cast<double>(ns) / 1e3);
-  if (ns < 10000000000) return format("%.3f ms", static_cast<double>(ns) / 1e6);
-  return format("%.2f s", static_cast<double>(ns) / 1e9);
-}
-
-namespace {
 
 std::string background_text(const SearchReport& report) {
   std::string text;

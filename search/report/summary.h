@@ -4,6 +4,7 @@
 #include <map>
 #include <string>
 
+#include "common/readable.h"
 #include "common/vector.h"
 #include "search/optimizer/algorithms.h"
 #include "search/settings_choice.h"
@@ -69,7 +70,5 @@ std::string reason_without_name(const std::string& algorithm, const std::string&
 // Results side by side, a line each; `failed`: what some algorithms said instead of giving a result.
 std::string comparison_to_text(const Vector<SearchReport>& reports,
                                const Vector<std::pair<std::string, std::string>>& failed, int64_t batch_size);
-
-std::string time_text(Nanoseconds ns);  // "1.234 ms"
 
 }  // namespace ff

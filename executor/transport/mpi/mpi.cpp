@@ -92,31 +92,21 @@ class MpiTransport : public Transport {
   int largest_tag() const override { return largest_tag_; }
 
   Request send(const void* memory, int64_t bytes, int destination, OperationLabel label) override {
-    const Lock lock(*this);
-    const Request request = new_request();
-    if (elsewhere(destination)) {
-      pieces_.send(request.slot, memory, bytes, destination, label.tag);
-      set_going(request, Kind::pieces);
-      return request;
-    }
-    check_mpi(MPI_Isend(memory, count_of(bytes), type_of(bytes), destination, label.tag, MPI_COMM_WORLD,
-                        &slots_[request.slot].request),
-              "MPI_Isend");
-    return request;
+    return start(
+        destination, [&](int slot) { pieces_.send(slot, memory, bytes, destination, label.tag); },
+        [&](MPI_Request* request) {
+          check_mpi(MPI_Isend(memory, count_of(bytes), type_of(bytes), destination, label.tag, MPI_COMM_WORLD, request),
+                    "MPI_Isend");
+        });
   }
 
   Request receive(void* memory, int64_t bytes, int source, OperationLabel label) override {
-    const Lock lock(*this);
-    const Request request = new_request();
-    if (elsewhere(source)) {
-      pieces_.receive(request.slot, memory, bytes, source, label.tag);
-      set_going(request, Kind::pieces);
-      return request;
-    }
-    check_mpi(MPI_Irecv(memory, count_of(bytes), type_of(bytes), source, label.tag, MPI_COMM_WORLD,
-                        &slots_[request.slot].request),
-              "MPI_Irecv");
-    return request;
+    return start(
+        source, [&](int slot) { pieces_.receive(slot, memory, bytes, source, label.tag); },
+        [&](MPI_Request* request) {
+          check_mpi(MPI_Irecv(memory, count_of(bytes), type_of(bytes), source, label.tag, MPI_COMM_WORLD, request),
+                    "MPI_Irecv");
+        });
   }
 
   bool test(Request& request) override {
@@ -362,6 +352,20 @@ class MpiTransport : public Transport {
    private:
     std::unique_lock<std::mutex> lock_;
   };
+
+  // A message: in pieces to or from another host, else by MPI.
+  template <typename InPieces, typename ByMpi>
+  Request start(int peer, const InPieces& in_pieces, const ByMpi& by_mpi) {
+    const Lock lock(*this);
+    const Request request = new_request();
+    if (elsewhere(peer)) {
+      in_pieces(request.slot);
+      set_going(request, Kind::pieces);
+    } else {
+      by_mpi(&slots_[request.slot].request);
+    }
+    return request;
+  }
 
   void set_going(const Request& request, Kind kind) {
     slots_[request.slot].kind = kind;

@@ -7,12 +7,13 @@ import os
 import pathlib
 import shutil
 import tempfile
-from typing import Any, Dict, Mapping, Optional, Union
+from typing import Any, Dict, Mapping, Optional, Type, TypeVar, Union
 
 from .errors import InputError
 from .programs import Folder, data_folder
 
 PathLike = Union[str, "os.PathLike[str]"]
+Self = TypeVar("Self", bound="JsonFile")
 
 
 def write_whole(path: PathLike, text: str) -> None:
@@ -50,16 +51,16 @@ class JsonFile:
         self._data: Optional[Dict[str, Any]] = None
 
     @classmethod
-    def _copy(cls, path: PathLike) -> "tuple[pathlib.Path, Folder, str]":
+    def _read(cls: Type[Self], path: PathLike, **attributes: Any) -> Self:
+        """A copy of the file; `attributes` are those of the constructor besides."""
         folder = Folder()
         copy = folder / pathlib.Path(path).name
         copy_file(path, copy)
-        return copy, folder, os.fspath(path)
-
-    def _check_format(self) -> None:
-        found = self.data.get("format") if isinstance(self.data, dict) else None
-        if found != self.FORMAT:
-            raise InputError(f'{self.source}: /format: found {json.dumps(found)}, expected "{self.FORMAT}"')
+        read = cls(copy, folder, os.fspath(path), **attributes)
+        found = read.data.get("format") if isinstance(read.data, dict) else None
+        if found != cls.FORMAT:
+            raise InputError(f'{read.source}: /format: found {json.dumps(found)}, expected "{cls.FORMAT}"')
+        return read
 
     @property
     def data(self) -> Dict[str, Any]:

@@ -106,9 +106,7 @@ class Graph(JsonFile):
         if weights is not None and not os.path.exists(weights):
             raise InputError(f"{os.fspath(weights)}: No such file or directory")
         found = pathlib.Path(weights) if weights is not None else beside if beside.exists() else None
-        graph = cls(*cls._copy(path), weights=found.resolve() if found else None)
-        graph._check_format()
-        return graph
+        return cls._read(path, weights=found.resolve() if found else None)
 
     @classmethod
     def named(cls, name: str) -> "Graph":

@@ -61,9 +61,7 @@ class Plan(JsonFile):
         """
         _expect_costs(costs)
         values = weights.weights if isinstance(weights, Graph) else pathlib.Path(weights) if weights else None
-        plan = cls(*cls._copy(path), costs=costs, weights=values, owner=weights)
-        plan._check_format()
-        return plan
+        return cls._read(path, costs=costs, weights=values, owner=weights)
 
     def save(self, path: PathLike, trace: Optional[PathLike] = None) -> None:
         """Writes the strategy file, for `mpirun ffexec --strategy`.

@@ -26,9 +26,7 @@ class Topology(JsonFile):
     @classmethod
     def load(cls, path: PathLike) -> "Topology":
         """A topology file."""
-        topology = cls(*cls._copy(path))
-        topology._check_format()
-        return topology
+        return cls._read(path)
 
     @classmethod
     def named(cls, name: str) -> "Topology":

@@ -33,7 +33,7 @@ class KnownTimeline {
   using Record = DeltaSimulator::Record;
   static constexpr size_t never = std::numeric_limits<size_t>::max();
   // A forward or backward task or a reduction in the timeline.
-  struct Place {
+  struct Recorded {
     size_t position = never;
     Nanoseconds end = 0;
   };
@@ -44,9 +44,9 @@ class KnownTimeline {
   void clear();
 
   const Vector<Record>& records() const { return records_; }
-  Place place(TaskKind kind, OperatorId op, int part) const {
+  Recorded recorded(TaskKind kind, OperatorId op, int part) const {
     const int32_t position = position_[layout_.slot(kind, op, part)];
-    return position < 0 ? Place{} : Place{static_cast<size_t>(position), records_[position].end};
+    return position < 0 ? Recorded{} : Recorded{static_cast<size_t>(position), records_[position].end};
   }
   // The position of the operator's first forward task.
   size_t first_forward(OperatorId op) const { return first_forward_[op]; }

@@ -49,7 +49,7 @@ void Touched::find_first_contribution(const KnownTimeline& timeline) {
       if (is_changed_[op]) continue;
       const TaskKind kind = compute_kind(last_direction(state_.has_backward(op)));
       for (int part = 0; part < state_.operators[op].parts(); ++part)
-        first_contribution_ = std::min(first_contribution_, timeline.place(kind, op, part).position);
+        first_contribution_ = std::min(first_contribution_, timeline.recorded(kind, op, part).position);
     }
 }
 
@@ -58,9 +58,9 @@ void Touched::find_places(const KnownTimeline& timeline) {
   first_backward_ = KnownTimeline::never;
   for (const auto& [op, before] : state_.replaced().tasks)
     for (int part = 0; part < static_cast<int>(before.parts.size()); ++part) {
-      last_forward_ = std::max(last_forward_, timeline.place(TaskKind::forward, op, part).position);
+      last_forward_ = std::max(last_forward_, timeline.recorded(TaskKind::forward, op, part).position);
       if (!state_.has_backward(op)) continue;
-      const size_t position = timeline.place(TaskKind::backward, op, part).position;
+      const size_t position = timeline.recorded(TaskKind::backward, op, part).position;
       last_backward_ = std::max(last_backward_, position);
       first_backward_ = std::min(first_backward_, position);
     }

@@ -9,7 +9,7 @@ namespace ff::delta {
 
 ConfigurationBound::ConfigurationBound(StrategyState& state, StrategyTotals& totals)
     : state_(state), totals_(totals), forward_ready_(state.operators.size()),
-      forward_ready_epoch_(state.operators.size(), 0), loads_(state.topology.channels.size()),
+      forward_ready_epoch_(state.operators.size(), 0), channel_uses_(state.topology.channels.size()),
       incoming_(state.topology.incoming_rates()), producer_blocks_(incoming_.node.size()),
       node_bytes_(incoming_.node.size()), node_rounding_(incoming_.node.size()) {}
 
@@ -61,7 +61,7 @@ bool ConfigurationBound::paths_exceed(const Change& change, Nanoseconds limit) {
   for (auto other = std::upper_bound(state_.with_statistics.begin(), state_.with_statistics.end(), op);
        other != state_.with_statistics.begin() && known_reductions_.count() < most_looked_at;) {
     if (!totals_.paths().has_joint_reduction[Direction::forward][*--other]) continue;
-    const KnownTimeline::Place known = prefix_->timeline.place(TaskKind::forward_reduction, *other, 0);
+    const KnownTimeline::Recorded known = prefix_->timeline.recorded(TaskKind::forward_reduction, *other, 0);
     if (known.position < prefix_->events) known_reductions_.push_back({*other, known.end});
   }
   const bool from_start = known_reductions_.empty();
@@ -159,7 +159,7 @@ void ConfigurationBound::set_proposed(const Change& change) {
 }
 
 Nanoseconds ConfigurationBound::forward_end(OperatorId op, int part) {
-  const KnownTimeline::Place known = prefix_->timeline.place(TaskKind::forward, op, part);
+  const KnownTimeline::Recorded known = prefix_->timeline.recorded(TaskKind::forward, op, part);
   if (known.position < prefix_->events) return known.end;
   const OperatorState& operator_state = state_.operators[op];
   const Nanoseconds ready = forward_ready(op), kernel = operator_state.kernel[Direction::forward][part];
@@ -246,20 +246,21 @@ Nanoseconds ConfigurationBound::add_transfer(DeviceId source, DeviceId destinati
   const int32_t devices = static_cast<int32_t>(state_.topology.devices.size());
   for (const ResourceUse& use : transfer_.uses) {
     if (use.resource < devices) continue;
-    Load& load = loads_[use.resource - devices];
-    if (load.epoch != load_epoch_) {
-      load = {0, earliest, load_epoch_};
+    ChannelUse& channel = channel_uses_[use.resource - devices];
+    if (channel.epoch != load_epoch_) {
+      channel = {0, earliest, load_epoch_};
       loaded_.push_back(use.resource - devices);
     }
-    load.occupied += use.occupancy;
-    load.first = std::min(load.first, earliest);
+    channel.occupied += use.occupancy;
+    channel.first = std::min(channel.first, earliest);
   }
   return earliest + transfer_.duration;
 }
 
 Nanoseconds ConfigurationBound::loaded_until() const {
   Nanoseconds until = 0;
-  for (ChannelId channel : loaded_) until = std::max(until, loads_[channel].first + loads_[channel].occupied);
+  for (ChannelId channel : loaded_)
+    until = std::max(until, channel_uses_[channel].first + channel_uses_[channel].occupied);
   return until;
 }
 

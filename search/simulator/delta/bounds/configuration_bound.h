@@ -29,7 +29,7 @@ class ConfigurationBound {
 
  private:
   // What transfers over an edge keep busy: each channel's occupancy, and when the first of them can start.
-  struct Load {
+  struct ChannelUse {
     Nanoseconds occupied = 0, first = 0;
     uint32_t epoch = 0;
   };
@@ -94,7 +94,7 @@ class ConfigurationBound {
   Vector<Nanoseconds> work_;              // [device], scratch
   Vector<Nanoseconds> forward_ready_;     // [operator], of this epoch
   Vector<uint32_t> forward_ready_epoch_;  // [operator]
-  Vector<Load> loads_;                    // [channel]
+  Vector<ChannelUse> channel_uses_;       // [channel]
   Vector<ChannelId> loaded_;              // of this epoch
   const Topology::IncomingRates incoming_;
   // [node]: device and block of the producer's parts there

@@ -98,8 +98,8 @@ TEST_CASE("places: where forward and backward tasks stand, and each operator's f
     const TaskKind kind = kind_of(records[r].key);
     const OperatorId op = subject_of(records[r].key);
     if (kind != TaskKind::forward && kind != TaskKind::backward) continue;
-    const KnownTimeline::Place place = recorded.timeline.place(kind, op, part_of(records[r].key));
-    CHECK((place.position == r && place.end == records[r].end));
+    const KnownTimeline::Recorded known = recorded.timeline.recorded(kind, op, part_of(records[r].key));
+    CHECK((known.position == r && known.end == records[r].end));
     if (kind == TaskKind::forward) first[op] = std::min(first[op], r);
   }
   for (OperatorId op = 0; op < recorded.state.count(); ++op) CHECK(recorded.timeline.first_forward(op) == first[op]);
