@@ -10,7 +10,7 @@
 #include "common/operators/softmax.h"
 #include "common/philox.h"
 #include "executor/npy_file.h"
-#include "executor/runs.h"
+#include "executor/plan/runs.h"
 
 namespace ff {
 namespace {

@@ -12,7 +12,7 @@
 #include <type_traits>
 
 #include "common/errors.h"
-#include "executor/runs.h"
+#include "executor/plan/runs.h"
 
 namespace ff {
 namespace {

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "common/philox.h"
-#include "executor/runs.h"
+#include "executor/plan/runs.h"
 
 namespace ff {
 namespace {

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "common/vector.h"
-#include "executor/program.h"
+#include "executor/program/program.h"
 
 namespace ff {
 

@@ -12,7 +12,7 @@
 #include "executor/data.h"
 #include "executor/observers/timekeeper.h"
 #include "executor/parameters.h"
-#include "executor/program.h"
+#include "executor/program/program.h"
 
 namespace ff {
 

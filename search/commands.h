@@ -6,9 +6,9 @@
 #include <optional>
 #include <string>
 
+#include "search/algorithms/algorithms.h"
 #include "search/explain/explain.h"
 #include "search/interruption.h"
-#include "search/optimizer/algorithms.h"
 #include "search/problem_files.h"
 #include "search/settings_choice.h"
 

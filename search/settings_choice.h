@@ -3,7 +3,7 @@
 
 #include <atomic>
 
-#include "search/optimizer/algorithms.h"
+#include "search/algorithms/algorithms.h"
 #include "search/problem_files.h"
 
 namespace ff {

@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "common/graph.h"
-#include "executor/buffer.h"
+#include "executor/program/buffer.h"
 
 namespace ff {
 

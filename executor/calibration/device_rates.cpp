@@ -2,9 +2,9 @@
 
 #include <numeric>
 
-#include "executor/buffer.h"
 #include "executor/calibration/calibration_kernel.h"
 #include "executor/calibration/values.h"
+#include "executor/program/buffer.h"
 
 namespace ff {
 namespace {

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "executor/buffer.h"
 #include "executor/calibration/values.h"
+#include "executor/program/buffer.h"
 
 namespace ff {
 namespace {

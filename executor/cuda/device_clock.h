@@ -2,8 +2,10 @@
 // throws MachineError.
 #pragma once
 
+#include <memory>
+
 #include "common/kernels/cuda/cuda_backend.h"
-#include "executor/observers/timekeeper.h"
+#include "executor/program/clock.h"
 
 namespace ff {
 

@@ -1,6 +1,6 @@
 #include "executor/observers/iteration_recorder.h"
 
-#include "executor/program.h"
+#include "executor/program/program.h"
 
 namespace ff {
 

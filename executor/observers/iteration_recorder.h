@@ -7,7 +7,7 @@
 #include <string>
 
 #include "executor/cuda/iteration_graph.h"
-#include "executor/observers/observer.h"
+#include "executor/program/observer.h"
 
 namespace ff {
 

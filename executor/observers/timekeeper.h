@@ -4,18 +4,11 @@
 #include <memory>
 
 #include "common/vector.h"
-#include "executor/observers/observer.h"
+#include "executor/program/clock.h"
+#include "executor/program/observer.h"
 
 namespace ff {
 
-// When is the work given to a device done?
-class Clock {
- public:
-  virtual ~Clock() = default;
-  virtual void begin() = 0;                       // time 0; forgets the marks
-  virtual void mark() = 0;                        // when all that was submitted so far is done
-  virtual const Vector<int64_t>& times_ns() = 0;  // of the marks, since begin; the backend has been waited for
-};
 // For a backend whose calls return with the work done. For a GPU's: cuda/device_clock.h.
 std::unique_ptr<Clock> make_host_clock();
 

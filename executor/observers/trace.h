@@ -5,7 +5,7 @@
 
 #include "common/vector.h"
 #include "executor/observers/timekeeper.h"
-#include "executor/program.h"
+#include "executor/program/program.h"
 
 namespace ff {
 

@@ -6,7 +6,7 @@
 
 #include "common/task_graph/parameter_buffers.h"
 #include "executor/plan/planner.h"
-#include "executor/runs.h"
+#include "executor/plan/runs.h"
 
 namespace ff {
 namespace {

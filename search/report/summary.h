@@ -6,7 +6,7 @@
 
 #include "common/readable.h"
 #include "common/vector.h"
-#include "search/optimizer/algorithms.h"
+#include "search/algorithms/algorithms.h"
 #include "search/settings_choice.h"
 
 namespace ff {

@@ -5,7 +5,7 @@
 #include <functional>
 #include <string>
 
-#include "search/optimizer/algorithms.h"
+#include "search/algorithms/algorithms.h"
 
 namespace ff {
 

@@ -5,7 +5,7 @@
 
 #include "executor/data.h"
 #include "executor/npy_file.h"
-#include "executor/runs.h"
+#include "executor/plan/runs.h"
 #include "temporary_directory.h"
 
 namespace ff {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 
-#include "search/optimizer/algorithms.h"
+#include "search/algorithms/algorithms.h"
 #include "search/optimizer/baselines/sub_cluster.h"
 #include "tests/support/random_network.h"
 

@@ -1,4 +1,4 @@
-#include "search/optimizer/mcmc/algorithm.h"
+#include "search/algorithms/mcmc.h"
 
 #include <algorithm>
 #include <optional>

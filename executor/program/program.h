@@ -14,9 +14,9 @@
 
 #include "common/kernels/batched_updates.h"
 #include "common/task_graph/issue_order.h"
-#include "executor/buffer.h"
-#include "executor/observers/observer.h"
 #include "executor/plan/program_plan.h"
+#include "executor/program/buffer.h"
+#include "executor/program/observer.h"
 #include "executor/transport/transport.h"
 
 namespace ff {

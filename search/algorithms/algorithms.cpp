@@ -1,8 +1,9 @@
-#include "search/optimizer/algorithms.h"
+#include "search/algorithms/algorithms.h"
 
 #include <algorithm>
 #include <chrono>
 
+#include "search/algorithms/mcmc.h"
 #include "search/optimizer/baselines/expert.h"
 #include "search/optimizer/baselines/gshard.h"
 #include "search/optimizer/baselines/megatron.h"
@@ -14,7 +15,6 @@
 #include "search/optimizer/baselines/sub_cluster.h"
 #include "search/optimizer/exhaustive/search.h"
 #include "search/optimizer/lower_bound.h"
-#include "search/optimizer/mcmc/algorithm.h"
 #include "search/optimizer/operator_groups.h"
 
 namespace ff {

@@ -1,7 +1,7 @@
 // Markov Chain Monte Carlo as an algorithm: what chains start from, levels of fewer devices, and what became of both.
 #pragma once
 
-#include "search/optimizer/algorithms.h"
+#include "search/algorithms/algorithms.h"
 
 namespace ff {
 
