@@ -8,10 +8,10 @@
 #include "executor/report.h"
 #include "executor/transport/device_transport.h"
 #include "executor/transport/in_process.h"
-#include "temporary_directory.h"
 #include "tests/support/executor/ordered_transport.h"
 #include "tests/support/executor/posing_backend.h"
 #include "tests/support/message_of.h"
+#include "tests/unit/executor/temporary_directory.h"
 
 namespace ff {
 namespace {
