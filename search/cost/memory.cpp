@@ -1,11 +1,11 @@
 #include "search/cost/memory.h"
 
 #include <algorithm>
+#include <numeric>
 #include <set>
 #include <tuple>
 #include <utility>
 
-#include "common/first_devices.h"
 #include "common/operators/conversion.h"
 #include "common/task_graph/edge_copies.h"
 #include "common/task_graph/live_memory.h"
@@ -465,7 +465,8 @@ Vector<int64_t> MemoryModel::bytes(const Strategy& strategy, const TaskGraph& ta
 
 MemoryModel::Needs MemoryModel::needs(const Strategy& strategy, const TaskGraph& tasks, const Vector<int>& order,
                                       TransferBuffers buffers, const Vector<bool>& laid_out) {
-  const Vector<DeviceId> devices = first_devices(bytes_.count());
+  Vector<DeviceId> devices(bytes_.size());
+  std::iota(devices.begin(), devices.end(), 0);
   const Vector<int64_t> none(bytes_.size(), 0);
   Needs result{none, none, none, plan_memory(builder_, strategy, tasks, order, devices, buffers, laid_out)};
   Vector<int64_t> conversions = none;  // one scratch memory serves all parts on a device
