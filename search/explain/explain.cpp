@@ -1,6 +1,7 @@
 #include "search/explain/explain.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <map>
 
 #include "common/readable.h"
@@ -15,6 +16,12 @@ namespace {
 
 double us(Nanoseconds time) { return static_cast<double>(time) / 1e3; }
 
+std::string format(const char* pattern, double value) {
+  char text[64];
+  std::snprintf(text, sizeof text, pattern, value);
+  return text;
+}
+
 std::string column(std::string text, size_t width) {
   text.resize(std::max(text.size() + 1, width), ' ');
   return text;
@@ -25,14 +32,14 @@ std::string right(const std::string& text, size_t width) {
 }
 
 std::string share_text(Nanoseconds part, Nanoseconds whole) {
-  return right(with_number("%.1f %%", 100 * static_cast<double>(part) / static_cast<double>(whole)), 8);
+  return right(format("%.1f %%", 100 * static_cast<double>(part) / static_cast<double>(whole)), 8);
 }
 
 std::string signed_time(Nanoseconds time) { return (time < 0 ? "-" : "+") + time_text(std::abs(time)); }
 
 std::string change_text(Nanoseconds change, Nanoseconds whole) {
   return right(signed_time(change), 13) +
-         right(with_number("(%+.1f %%)", 100 * static_cast<double>(change) / static_cast<double>(whole)), 12);
+         right(format("(%+.1f %%)", 100 * static_cast<double>(change) / static_cast<double>(whole)), 12);
 }
 
 std::string heading(const Problem& problem) {
@@ -70,7 +77,7 @@ std::string waits_text(const PathPiece& piece) {
     if (time == 0) continue;
     text += (text.empty() ? "" : ", ") + std::string(to_string(wait));
     if (time < piece.time)
-      text += with_number(" %.0f %%", 100 * static_cast<double>(time) / static_cast<double>(piece.time));
+      text += format(" %.0f %%", 100 * static_cast<double>(time) / static_cast<double>(piece.time));
   }
   return text.empty() ? "nothing" : text;
 }
@@ -121,7 +128,7 @@ Json effect_to_json(const Graph& graph, const Effect& effect, const std::string&
 
 std::string effect_text(const Graph& graph, const Effect& effect, Nanoseconds whole, const std::string& arrow) {
   const OperatorId op = effect.decision.operators[0];
-  const std::string fits = effect.fits() ? "" : with_number("; needs %.2f times the memory", effect.fullness);
+  const std::string fits = effect.fits() ? "" : format("; needs %.2f times the memory", effect.fullness);
   return "  " + column(effect.decision.name, 34) + change_text(effect.change, whole) + "  " +
          configuration_text(graph, op, effect.decision.from) + arrow +
          configuration_text(graph, op, effect.decision.to) + fits + "\n";
@@ -144,7 +151,7 @@ void explain_decisions(Evaluator& evaluator, const Strategy& strategy, Nanosecon
   else
     result.text += more_text(undone.count(), limit, "decisions") + "  " + column("all of them", 34) +
                    change_text(all.makespan - makespan, makespan) +
-                   (all.feasible() ? "" : with_number("  needs %.2f times the memory", all.fullness)) + "\n";
+                   (all.feasible() ? "" : format("  needs %.2f times the memory", all.fullness)) + "\n";
 }
 
 void explain_what_if(const Problem& problem, const Strategy& strategy, const Vector<std::string>& questions,
@@ -156,9 +163,8 @@ void explain_what_if(const Problem& problem, const Strategy& strategy, const Vec
     const WhatIf answer = what_if(problem, strategy, question);
     const double rate = static_cast<double>(answer.batch_size) * 1e9 / static_cast<double>(answer.predicted);
     result.text += "  " + column(answer.text, 34) + change_text(answer.predicted - makespan, makespan) + "  " +
-                   time_text(answer.predicted) + with_number(", %.1f samples/s", rate) +
-                   (answer.fullness > 0 ? with_number(", needs %.0f %% of the memory", 100 * answer.fullness) : "") +
-                   "\n";
+                   time_text(answer.predicted) + format(", %.1f samples/s", rate) +
+                   (answer.fullness > 0 ? format(", needs %.0f %% of the memory", 100 * answer.fullness) : "") + "\n";
     json.push_back({{"what_if", answer.text},
                     {"predicted_us", us(answer.predicted)},
                     {"change_us", us(answer.predicted - makespan)},
@@ -189,7 +195,7 @@ void explain_memory(Evaluator& evaluator, const Strategy& strategy, const Evalua
   const std::string at = "device " + std::to_string(peak.device) + " (" + topology.devices[peak.device].name + ")";
   result.text += "\nmemory: " + at + " needs " + bytes_text(peak.needed);
   if (peak.capacity > 0)
-    result.text += " of " + bytes_text(peak.capacity) + with_number(", %.1f %%", 100 * peak.fullness()) +
+    result.text += " of " + bytes_text(peak.capacity) + format(", %.1f %%", 100 * peak.fullness()) +
                    (fits ? "" : ": exceeds device memory by " + bytes_text(peak.needed - peak.capacity));
   result.text += "\n  at the peak, during " + (peak.task.empty() ? "the end of the iteration" : peak.task) + ":\n";
   for (const MemoryItem& item : peak.kinds)
@@ -203,7 +209,7 @@ void explain_memory(Evaluator& evaluator, const Strategy& strategy, const Evalua
   Json& remedies = json["remedies"] = Json::array();
   for (const MemoryRemedy& remedy : memory_remedies(evaluator, strategy, details)) {
     result.text += "    " + column(remedy.what, 58) + right(time_text(remedy.predicted), 12) +
-                   with_number(", needs %.1f %% of the memory", 100 * remedy.fullness) + "\n";
+                   format(", needs %.1f %% of the memory", 100 * remedy.fullness) + "\n";
     remedies.push_back(
         {{"what", remedy.what}, {"predicted_us", us(remedy.predicted)}, {"memory_share", remedy.fullness}});
   }
@@ -220,10 +226,9 @@ Explanation explain_strategy(const Problem& problem, const StrategyFile& file, c
   const Nanoseconds makespan = details.timeline.makespan;
   Explanation result;
   result.json = {{"graph", problem.graph.name}, {"topology", problem.topology.name}, {"predicted_us", us(makespan)}};
-  result.text =
-      heading(problem) + "predicted iteration  " + time_text(makespan) + "  (" +
-      with_number("%.1f", static_cast<double>(problem.whole().batch_size) * 1e9 / static_cast<double>(makespan)) +
-      " samples/s)\n";
+  result.text = heading(problem) + "predicted iteration  " + time_text(makespan) + "  (" +
+                format("%.1f", static_cast<double>(problem.whole().batch_size) * 1e9 / static_cast<double>(makespan)) +
+                " samples/s)\n";
   explain_path(evaluator, details, settings.limit, result);
   // What changes a strategy or a machine is compared with tasks as they become ready, whatever the file's order.
   const Nanoseconds fifo = details.makespan_fifo;
@@ -250,7 +255,7 @@ Explanation explain_difference(const Problem& problem, const Strategy& a, const 
                  {"differences", Json::array()}};
   const auto prediction_text = [](const char* which, const Prediction& prediction) {
     return std::string(which) + " predicted iteration " + time_text(prediction.makespan) +
-           (prediction.feasible() ? "" : with_number(", needs %.2f times the memory", prediction.fullness)) + "\n";
+           (prediction.feasible() ? "" : format(", needs %.2f times the memory", prediction.fullness)) + "\n";
   };
   result.text = heading(problem) + prediction_text("a:", prediction_a) + prediction_text("b:", prediction_b);
   if (found.empty()) {

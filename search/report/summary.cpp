@@ -11,6 +11,12 @@ namespace {
 
 double us(Nanoseconds ns) { return static_cast<double>(ns) / 1e3; }
 
+std::string format(const char* pattern, double value) {
+  char text[64];
+  std::snprintf(text, sizeof text, pattern, value);
+  return text;
+}
+
 // Of SearchReport::sharding.
 std::string sharding_text(const std::string& sharding) {
   if (sharding == "optimizer") return "of the optimizer's state";
@@ -27,14 +33,14 @@ std::string local_optimum_text(const Json& local, size_t operators) {
   std::string text = padded("local optimum");
   const int64_t improvements = local["improvements"];
   if (improvements > 0)
-    text += with_number("the search ended at %.3f ms, which ", local["before_us"].get<double>() / 1e3) +
+    text += format("the search ended at %.3f ms, which ", local["before_us"].get<double>() / 1e3) +
             std::to_string(improvements) + " changes improved; now ";
   text += local["proven"].get<bool>()
               ? "no neighbour is better: " + std::to_string(local["neighbours"].get<int64_t>()) + " neighbours, "
               : "not known, interrupted after " + std::to_string(local["evaluated"].get<int64_t>()) +
                     " evaluations of neighbours, none better of " + std::to_string(local["operators"].get<int64_t>()) +
                     " of " + std::to_string(operators) + " operators; ";
-  return text + local["neighbourhood"].get<std::string>() + with_number("; %.1f s\n", local["elapsed_s"].get<double>());
+  return text + local["neighbourhood"].get<std::string>() + format("; %.1f s\n", local["elapsed_s"].get<double>());
 }
 
 std::string background_text(const SearchReport& report) {
@@ -42,7 +48,7 @@ std::string background_text(const SearchReport& report) {
   for (const BackgroundEffect& effect : report.background)
     text += padded("in background") + effect.file + ": " + time_text(effect.before) + ", co-located " +
             time_text(effect.after) +
-            with_number(" (slowdown %.2f)\n", static_cast<double>(effect.after) / static_cast<double>(effect.before));
+            format(" (slowdown %.2f)\n", static_cast<double>(effect.after) / static_cast<double>(effect.before));
   return text;
 }
 
@@ -204,7 +210,7 @@ std::string report_to_text(const SearchReport& report, const Graph& graph, const
                      (topology.devices.size() == 1 ? " device)\n" : " devices)\n");
   const double seconds = static_cast<double>(report.predicted) / 1e9;
   text += "predicted iteration  " + time_text(report.predicted) + "  (" +
-          with_number("%.1f", static_cast<double>(graph.batch_size) / seconds) + " samples/s)\n";
+          format("%.1f", static_cast<double>(graph.batch_size) / seconds) + " samples/s)\n";
   if (!report.note.empty()) text += padded(report.algorithm) + report.note + "\n";
   text += settings_text(report, graph.batch_size) + idle_text(strategy, topology);
   if (report.details.contains("simulated_devices"))
@@ -212,14 +218,14 @@ std::string report_to_text(const SearchReport& report, const Graph& graph, const
             " devices; the other data-parallel groups do the same at the same times\n";
   for (const Baseline& baseline : report.baselines)
     text += padded(baseline.algorithm) + time_text(baseline.predicted) +
-            with_number("  (%.2f times as long)",
-                        static_cast<double>(baseline.predicted) / static_cast<double>(report.predicted)) +
+            format("  (%.2f times as long)",
+                   static_cast<double>(baseline.predicted) / static_cast<double>(report.predicted)) +
             (baseline.feasible ? "" : "  exceeds device memory") + "\n";
   text += background_text(report);
   if (report.lower_bound > 0)
     text += "lower bound          " + time_text(report.lower_bound) +
-            with_number("  (%.2f times the bound)\n",
-                        static_cast<double>(report.predicted) / static_cast<double>(report.lower_bound));
+            format("  (%.2f times the bound)\n",
+                   static_cast<double>(report.predicted) / static_cast<double>(report.lower_bound));
   text += "transfers            " + bytes_text(report.transfer_bytes) + ", synchronization " +
           bytes_text(report.synchronization_bytes) + "\n";
   if (!report.collectives.empty()) {
@@ -238,9 +244,9 @@ std::string report_to_text(const SearchReport& report, const Graph& graph, const
           " analytic\n";
   if (report.proposals > 0)
     text += "search               " + std::to_string(report.proposals) + " proposals, " +
-            std::to_string(report.accepted) + " accepted, " + with_number("%.1f s", report.elapsed_s) +
+            std::to_string(report.accepted) + " accepted, " + format("%.1f s", report.elapsed_s) +
             (report.threads > 1 ? " on " + std::to_string(report.threads) + " threads" : "") +
-            with_number(" (%.0f proposals/s)", static_cast<double>(report.proposals) / report.elapsed_s) +
+            format(" (%.0f proposals/s)", static_cast<double>(report.proposals) / report.elapsed_s) +
             (report.ended.empty() ? "" : "; ended: " + report.ended) + "\n";
   if (report.details.contains("local_optimum"))
     text += local_optimum_text(report.details["local_optimum"], graph.operators.size());
