@@ -85,7 +85,7 @@ MUTANTS = [
      [CONVOLUTIONS]),
     ("warps do not wait for shared memory", KERNELS + "gating.cu",
      "taken[expert] += __popc(equal);\n  __syncwarp();\n", "taken[expert] += __popc(equal);\n",
-     [kernels("top_k_gating")]),
+     [large("top_k_gating")]),
     ("no barrier before warps' experts are counted", KERNELS + "gating.cu",
      "  __syncthreads();\n  for (int64_t e = threadIdx.x; e < experts; e += blockDim.x) {",
      "  for (int64_t e = threadIdx.x; e < experts; e += blockDim.x) {", [large("top_k_gating")]),

@@ -17,7 +17,8 @@
 #   scripts/gpu_check.sh build/pack "$OUT"
 # Steps run in the order of their importance, each within its own time; their times add up to what there is. Extra steps
 # follow while time is left. GPU_CHECK_SECONDS: all the time there is (540). GPU_CHECK_ONLY: a regular expression of
-# steps' names. GPU_CHECK_PYTHON: the interpreter with PyTorch.
+# steps' names. GPU_CHECK_PYTHON: the interpreter with PyTorch. GPU_CHECK_STRETCH: each step has so many times its time
+# (1), to rehearse the steps with slow programs, such as those of the stand-in for CUDA.
 # Exit code: 0 when no step failed, 3 without a GPU (steps that need one then say "skipped: no GPU"), else 1.
 set -uo pipefail
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -189,6 +190,7 @@ extra() {
     report "$name" skipped 0 "$NO_GPU"
     return 0
   fi
+  limit=$((limit * GPU_CHECK_STRETCH))
   left=$(remaining)
   if ((left < 5)); then
     report "$name" "not run" 0 "no time left"
@@ -235,8 +237,8 @@ telling_line() {
 # step NAME SECONDS COMMAND...: one of those whose times must fit.
 PLANNED=0
 step() {
-  PLANNED=$((PLANNED + $2))
-  ((PLANNED + SETUP_SECONDS <= GPU_CHECK_SECONDS || GPU_CHECK_SECONDS < 540)) ||
+  PLANNED=$((PLANNED + $2 * GPU_CHECK_STRETCH))
+  ((PLANNED + SETUP_SECONDS <= GPU_CHECK_SECONDS || GPU_CHECK_SECONDS < 540 * GPU_CHECK_STRETCH)) ||
     fail "the steps up to \"$1\" take $((PLANNED + SETUP_SECONDS)) s of $GPU_CHECK_SECONDS"
   extra "$@"
 }
@@ -291,7 +293,8 @@ if [[ ${1:-} == --pack ]]; then
 fi
 [[ -n ${1:-} ]] || { sed -n '2,/^set /s/^# \?//p' "${BASH_SOURCE[0]}"; exit 2; }
 OUT=${2:-${OUT:-gpu_check.out}}
-GPU_CHECK_SECONDS=${GPU_CHECK_SECONDS:-540}
+GPU_CHECK_STRETCH=${GPU_CHECK_STRETCH:-1}
+GPU_CHECK_SECONDS=${GPU_CHECK_SECONDS:-$((540 * GPU_CHECK_STRETCH))}
 PYTHON=${GPU_CHECK_PYTHON:-python3}
 BEGIN=$(date +%s)
 mkdir -p "$OUT" && OUT=$(cd "$OUT" && pwd) || fail "cannot write to $OUT"

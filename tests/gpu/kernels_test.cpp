@@ -166,6 +166,8 @@ TEST_CASE("CUDA kernels equal the double-precision reference on larger shapes", 
            large_case("softmax_cross_entropy", {{40, 131}}, none, 9),  // a warp a row
            large_case("top_k_gating", {{23, 70}}, {{"group_samples", 3}, {"capacity_factor", 0.8}}, 6),
            large_case("top_k_gating", {{17, 700}}, {{"top_k", 1}, {"group_samples", 2}}, 4),
+           // more choices than a block has threads
+           large_case("top_k_gating", {{150, 20}}, {{"group_samples", 3}, {"capacity_factor", 0.8}}, 6),
            large_case("load_balancing_loss", {{23, 70}}, {{"group_samples", 3}}, 6),
            large_case("load_balancing_loss", {{17, 700}}, {{"group_samples", 2}}, 4),
            large_case("dispatch", {{70, 300}, {70, 24}}, {{"group_samples", 2}, {"capacity_factor", 0.8}}, 6),
@@ -205,8 +207,8 @@ TEST_CASE("CUDA convolutions equal the double-precision reference in each way to
   for (int choice = 0; choice < (stand_in ? 12 : 1); ++choice) {
     const auto gpu = gpu_or_skip();
     if (!gpu) return;
-    for (const int kernel : {1, 3})
-      check_large(*gpu, large_case("conv2d", {{8, 7, 6}}, {{"out_channels", 10}, {"kernel", kernel}}, 3),
+    for (const auto& [channels, kernel] : Vector<std::pair<int, int>>{{8, 1}, {10, 1}, {10, 3}})
+      check_large(*gpu, large_case("conv2d", {{8, 7, 6}}, {{"out_channels", channels}, {"kernel", kernel}}, 3),
                   convolution_tolerance);
   }
 }

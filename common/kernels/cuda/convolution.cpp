@@ -154,6 +154,7 @@ ConvolutionChoice Convolution::measured(Pass pass) const {
       FF_CHECK(cudaEventSynchronize(end));
       FF_CHECK(cudaEventElapsedTime(&ms, begin, end));
     } catch (const MachineError& error) {  // it does not run with this arithmetic after all, or memory is short
+      if (candidate.method == Method::product) throw;
       (void)cudaGetLastError();
       why_none = std::string(": ") + error.what();
       continue;

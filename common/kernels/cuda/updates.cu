@@ -1,5 +1,6 @@
 // The optimizer's work on many parameters at once, and that of clipping: a launch takes a table of parameters, since a
 // network has hundreds of small ones, each of which is done sooner than a launch of its own.
+#include <algorithm>
 #include <span>
 
 #include "common/kernels/cuda/device.cuh"
@@ -91,17 +92,26 @@ void adam(const Context& context, std::span<const UpdateOperands> operands, cons
   });
 }
 
-constexpr int square_blocks = 256;  // whatever the device, so that sums are the same on all
+// At most so many; the number follows from the sizes alone, so that sums are the same on all devices.
+constexpr int64_t most_square_blocks = 1024;
+
+int square_blocks(const RunTable<ElementRun>& table) {
+  int64_t largest = 0;
+  for (int number = 0; number < table.runs; ++number) largest = std::max(largest, table.of[number].elements);
+  return static_cast<int>(std::min(most_square_blocks, (largest + block_threads - 1) / block_threads));
+}
 
 // Adds to each block's sum the elements of all runs that are its turn.
 __global__ void sum_of_squares_kernel(const __grid_constant__ RunTable<ElementRun> table, double* sums) {
   __shared__ double of_thread[block_threads];
+  const int64_t first = static_cast<int64_t>(blockIdx.x) * block_threads + threadIdx.x,
+                stride = static_cast<int64_t>(gridDim.x) * block_threads;
   double sum = 0;
   for (int number = 0; number < table.runs; ++number) {
     const float* values = table.of[number].values;
     const int64_t elements = table.of[number].elements;
-    for (int64_t i = static_cast<int64_t>(blockIdx.x) * block_threads + threadIdx.x; i < elements;
-         i += static_cast<int64_t>(square_blocks) * block_threads)
+#pragma unroll 4
+    for (int64_t i = first; i < elements; i += stride)
       sum += static_cast<double>(values[i]) * static_cast<double>(values[i]);
   }
   of_thread[threadIdx.x] = sum;
@@ -121,12 +131,12 @@ void update(const Context& context, std::span<const UpdateOperands> operands, co
 }
 
 double sum_of_squares(const Context& context, std::span<const ElementRun> runs) {
-  double of_blocks[square_blocks];
+  double of_blocks[most_square_blocks];
   context.reserve_scratch(sizeof of_blocks);
   double* sums = reinterpret_cast<double*>(context.scratch());
   fill_zero(context, sums, sizeof of_blocks);
   for_each_table(runs, [&](const RunTable<ElementRun>& table) {
-    launch(context, square_blocks, block_threads, 0, sum_of_squares_kernel, table, sums);
+    launch(context, static_cast<unsigned>(square_blocks(table)), block_threads, 0, sum_of_squares_kernel, table, sums);
   });
   FF_CHECK(cudaMemcpyAsync(of_blocks, sums, sizeof of_blocks, cudaMemcpyDeviceToHost, context.stream));
   FF_CHECK(cudaStreamSynchronize(context.stream));
