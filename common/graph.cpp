@@ -278,7 +278,10 @@ class GraphParser {
       for (size_t input = 0; input < op.inputs.size(); ++input)
         if (trained[op.inputs[input]] && op.definition->differentiable_input(static_cast<int>(input)))
           has_trained_input = true;
-      const bool trained_here = has_trained_input || !op.parameters.empty();
+      const bool has_trained_parameter =
+          std::any_of(op.parameters.begin(), op.parameters.end(),
+                      [&](ParameterId parameter) { return graph_.parameters[parameter].spec.trained; });
+      const bool trained_here = has_trained_input || has_trained_parameter;
       op.has_backward = trained_here && reaches_loss[i];
       for (TensorId output : op.outputs) {
         trained[output] = trained_here && !op.definition->is_loss();

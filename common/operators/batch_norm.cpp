@@ -8,7 +8,7 @@ BatchNorm::BatchNorm(const OperatorRequest& request) : OperatorDefinition(reques
   request.expect_inputs(1);
   request.expect_rank(0, 2, 4);
   request.expect_type(0, DataType::f32);
-  request.allow_attributes({"epsilon", "momentum", "statistics", "activation"});
+  request.allow_attributes({"epsilon", "momentum", "statistics", "activation", "trained"});
   const Shape& shape = inputs_[0].shape;
   channel_axis = shape.size() == 3 ? 2 : 1;
   const int64_t channels = shape[channel_axis];
@@ -25,6 +25,11 @@ BatchNorm::BatchNorm(const OperatorRequest& request) : OperatorDefinition(reques
                  {"bias", {channels}},
                  {"running_mean", {channels}, 0, 0, false},
                  {"running_variance", {channels}, 0, 1, false}};
+  trained = request.flag("trained", true);
+  for (const int p : {0, 1}) {
+    parameters_[p].trained = trained;
+    parameters_[p].given = !trained;
+  }
   dimensions_ = every_axis(shape);
   dimensions_[channel_axis].kind = DimensionKind::parameter;
 }

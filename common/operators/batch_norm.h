@@ -30,7 +30,8 @@ class BatchNorm : public OperatorDefinition {
   int64_t elements_per_channel;  // of the whole batch
   double epsilon, momentum;
   bool global;
-  bool relu;  // fused: output = max(0, normalized)
+  bool relu;     // fused: output = max(0, normalized)
+  bool trained;  // weight and bias; else they are constants that the model gives
 };
 
 }  // namespace ff

@@ -14,7 +14,8 @@ Shape image_shape(const OperatorRequest& request) {
   request.expect_inputs(1);
   request.expect_rank(0, 4, 4);
   request.expect_type(0, DataType::f32);
-  request.allow_attributes({"out_channels", "kernel", "stride", "padding", "dilation", "groups", "bias", "activation"});
+  request.allow_attributes(
+      {"out_channels", "kernel", "stride", "padding", "dilation", "groups", "bias", "activation", "trained"});
   return request.inputs[0].shape;
 }
 
@@ -61,6 +62,11 @@ Conv2d::Conv2d(const OperatorRequest& request, const Shape& image, const Window&
                   {out_channels, in_channels / groups, height.kernel, width.kernel},
                   std::sqrt((relu ? 6.0 : 3.0) / static_cast<double>(fan_in))}};
   if (bias) parameters_.push_back({"bias", {out_channels}});
+  trained = request.flag("trained", true);
+  for (ParameterSpec& parameter : parameters_) {
+    parameter.trained = trained;
+    parameter.given = !trained;
+  }
   dimensions_ = every_axis(outputs_[0].shape);
   dimensions_[1].kind = DimensionKind::parameter;
   if (groups == 1 && !relu) dimensions_.push_back({"in_channel", DimensionKind::reduction, in_channels});
@@ -134,6 +140,7 @@ std::string Conv2d::attribute_text() const {
   if (groups != 1) text += " groups=" + std::to_string(groups);
   if (bias) text += " bias";
   if (relu) text += " relu";
+  if (!trained) text += " constant";
   return text;
 }
 
@@ -158,11 +165,13 @@ Work Conv2d::forward_work(const Block& part) const {
 
 Work Conv2d::backward_work(const Block& part, bool input_gradients) const {
   const Work forward = forward_work(part);
-  return {forward.flops * (input_gradients ? 2 : 1), forward.bytes * (input_gradients ? 2 : 1)};
+  const double products = (trained ? 1 : 0) + (input_gradients ? 1 : 0);
+  return {forward.flops * products, forward.bytes * products};
 }
 
 Conv1d::Conv1d(const OperatorRequest& request)
-    : OnSequence(request, {"out_channels", "kernel", "stride", "padding", "dilation", "groups", "bias", "activation"},
+    : OnSequence(request,
+                 {"out_channels", "kernel", "stride", "padding", "dilation", "groups", "bias", "activation", "trained"},
                  DefaultStride::one) {
   parameters_ = image.parameters();
   const Shape& weight = parameters_[0].shape;

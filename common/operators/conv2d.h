@@ -6,6 +6,7 @@ namespace ff {
 
 // input [batch, in_channels, height, width] -> [batch, out_channels, out_height, out_width].
 // weight [out_channels, in_channels / groups, kernel_height, kernel_width], bias [out_channels].
+// With `trained` false the parameters are constants that the model gives; backward then has the input's gradient alone.
 // Without groups and without a fused activation, which needs the whole sum, in_channel is an R dimension after those
 // of the output. Of the parts that share a sum the first adds the bias.
 class Conv2d : public OperatorDefinition {
@@ -63,6 +64,7 @@ class Conv2d : public OperatorDefinition {
   Window height, width;
   bool bias;
   bool relu;  // fused: output = max(0, convolution)
+  bool trained;
 };
 
 // input [batch, length, in_channels] -> [batch, out_length, out_channels]. weight [out_channels, in_channels / groups,

@@ -87,7 +87,7 @@ void convert_conv(Conversion& c, const Node& node) {
   if (bias) parameters.push_back({"bias", *bias});
   // On one position, as after global pooling, it is a linear layer.
   const Shape shape = x.shape();
-  if (groups == 1 && all_are(g.kernel, 1) && all_are(Shape(shape.begin() + 2, shape.end()), 1) &&
+  if (groups == 1 && !weight.is_fixed() && all_are(g.kernel, 1) && all_are(Shape(shape.begin() + 2, shape.end()), 1) &&
       all_are(g.padding.before, 0) && all_are(g.padding.behind, 0)) {
     parameters[0].constant.shape = {weight.shape[0], weight.shape[1]};
     const Value rows = c.arranged(node, x, {x.axes[0], x.axes[1]});
@@ -97,6 +97,9 @@ void convert_conv(Conversion& c, const Node& node) {
     c.set(node, 0, result);
     return;
   }
+  // Constants, or trained, both of them.
+  const bool trained = !weight.is_fixed() || (bias && !bias->is_fixed());
+  for (auto& parameter : parameters) parameter.shared = trained;
   const Value image = pad_first(c, node, image_or_sequence(c, node, x), g);
   Json attributes = {{"out_channels", weight.shape[0]}, {"kernel", sizes(g.kernel)}};
   if (!all_are(g.stride, 1)) attributes["stride"] = sizes(g.stride);
@@ -104,6 +107,7 @@ void convert_conv(Conversion& c, const Node& node) {
   if (!all_are(g.dilation, 1)) attributes["dilation"] = sizes(g.dilation);
   if (groups != 1) attributes["groups"] = groups;
   if (!bias) attributes["bias"] = false;
+  if (!trained) attributes["trained"] = false;
   c.set(
       node, 0,
       as_onnx(c.add_with_parameters(node, spatial == 2 ? "conv2d" : "conv1d", {image.tensor}, attributes, parameters)));
@@ -155,8 +159,12 @@ void convert_batch_normalization(Conversion& c, const Node& node) {
   Vector<Conversion::NamedConstant> parameters;
   for (size_t i = 0; i < 4; ++i)
     parameters.push_back({names[i], c.required_constant(node, i + 1, names[i]), /*shared=*/i < 2});
-  const Json attributes = {{"epsilon", c.model.number(node, "epsilon", 1e-5)},
-                           {"momentum", std::round(1e7 * (1 - c.model.number(node, "momentum", 0.9))) / 1e7}};
+  Json attributes = {{"epsilon", c.model.number(node, "epsilon", 1e-5)},
+                     {"momentum", std::round(1e7 * (1 - c.model.number(node, "momentum", 0.9))) / 1e7}};
+  if (parameters[0].constant.is_fixed() && parameters[1].constant.is_fixed()) {
+    attributes["trained"] = false;
+    parameters[0].shared = parameters[1].shared = false;
+  }
   const Value lies = x.axes.size() == 2 ? c.arranged(node, x) : image_or_sequence(c, node, x);
   c.set(node, 0, as_onnx(c.add_with_parameters(node, "batch_norm", {lies.tensor}, attributes, parameters)));
 }

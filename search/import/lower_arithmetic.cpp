@@ -215,6 +215,8 @@ std::string larger(Lowering& l, const std::string& a, const std::string& b) {
   if (l.constant(a)) return larger(l, b, a);
   const Constant* limit = l.constant(b);
   if (limit && limit->is_scalar() && limit->is_fixed()) return l.emit("Clip", {a, b});
+  const Shape shape = l.shape(a);
+  if (!limit && shape == l.shape(b) && !shape.empty()) return l.largest({a, b});
   return l.emit("Add", {a, l.emit("Relu", {l.emit("Sub", {b, a})})});
 }
 

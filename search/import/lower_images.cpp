@@ -247,19 +247,17 @@ std::string padded_by(Lowering& l, const std::string& x, const Vector<int64_t>& 
   return l.emit("Add", {zeros, l.add_constant(Constant::of_floats(shape, std::move(values)))});
 }
 
-// The largest of as many shifted inputs as the window has elements.
-void dilated_maximum(Lowering& l, const Window& w, const std::string& x, const Shape& out) {
-  const Shape shape = l.shape(x);
-  const int spatial = w.kernel.count();
-  std::string largest;
-  for (int64_t k = 0; k < volume(Shape(w.kernel)); ++k) {
-    std::string shifted = x;
-    int64_t rest = k;
-    for (int i = spatial - 1; i >= 0; rest /= w.kernel[i--])
-      shifted = l.every(shifted, 2 + i, rest % w.kernel[i] * w.dilation[i], w.stride[i], out[2 + i]);
-    largest = largest.empty() ? shifted : l.emit("Max", {largest, shifted});
+// The largest of as many shifted inputs as the window is long, one axis after the other.
+void dilated_maximum(Lowering& l, const Window& w, std::string x, const Shape& out) {
+  constexpr int64_t most = 256;
+  for (const int i : w.kernel.indices()) {
+    if (w.kernel[i] > most) l.fail("has a window of " + std::to_string(w.kernel[i]) + " elements with dilations");
+    Vector<std::string> shifted;
+    for (int64_t k = 0; k < w.kernel[i]; ++k)
+      shifted.push_back(l.every(x, 2 + i, k * w.dilation[i], w.stride[i], out[2 + i]));
+    x = l.largest(shifted);
   }
-  l.give(0, largest);
+  l.give(0, x);
 }
 
 }  // namespace

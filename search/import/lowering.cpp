@@ -94,6 +94,16 @@ std::string Lowering::pad(const std::string& x, const Vector<int64_t>& before, c
   return emit("Pad", {x, add_constant(Constant::of_integers({pads.count()}, pads))});
 }
 
+std::string Lowering::largest(const Vector<std::string>& values) {
+  if (values.size() == 1) return values[0];
+  const Shape result = shape(values[0]);
+  const int64_t count = static_cast<int64_t>(values.size());
+  Vector<std::string> rows;
+  for (const std::string& value : values) rows.push_back(reshape(value, {result[0], volume(result) / result[0], 1}));
+  const Attributes window = {{"kernel_shape", Vector<int64_t>{count}}, {"strides", Vector<int64_t>{count}}};
+  return reshape(emit("MaxPool", {concat(rows, 2)}, window), result);
+}
+
 std::string Lowering::product(const std::string& x, int axis, const Constant& matrix) {
   return emit("FixedProduct", {x, add_constant(matrix)}, {{"axis", int64_t{axis}}});
 }

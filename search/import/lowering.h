@@ -47,6 +47,9 @@ class Lowering {
   std::string pad(const std::string& x, const Vector<int64_t>& before, const Vector<int64_t>& behind);
   // Elements of an axis by their numbers.
   std::string take(const std::string& x, int axis, const Vector<int64_t>& indices);
+  // The largest of values of one shape: the maximum of a pool. (a + relu(b - a) would lose the digits of b where a is
+  // far from it, as padding is.)
+  std::string largest(const Vector<std::string>& values);
   // The product of a constant matrix [out, in] with an axis.
   std::string product(const std::string& x, int axis, const Constant& matrix);
 

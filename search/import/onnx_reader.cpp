@@ -10,6 +10,7 @@
 #include <optional>
 
 #include "common/errors.h"
+#include "search/import/onnx_functions.h"
 #include "search/import/reader.h"
 
 namespace ff::importing {
@@ -77,6 +78,7 @@ class Reader {
     for (const auto& set : proto.opset_import())
       if (set.domain().empty() || set.domain() == "ai.onnx") model_.opset = set.version();
     model_.producer = proto.producer_name();
+    inline_functions(proto, model_.file);
     read_graph(*proto.mutable_graph());
     sort_nodes(model_);
     return std::move(model_);

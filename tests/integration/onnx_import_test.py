@@ -213,6 +213,46 @@ class WrongFilesTest(OnnxTest):
         label = numpy.array([1, 0], numpy.int32)
         self.assertAlmostEqual(self.loss({"x": x}, label), cross_entropy(x @ values.T, label), delta=1e-5)
 
+    def test_functions(self):
+        """Operators that the file defines itself, one by another; attributes of the call and names within it."""
+        weight = numpy_helper.from_array(numpy.ones((4, 3), numpy.float32), "fc.weight")
+        leaky = helper.make_node("LeakyRelu", ["a"], ["b"], name="leaky")
+        leaky.attribute.add(name="alpha", ref_attr_name="slope", type=onnx.AttributeProto.FLOAT)
+        opset = [helper.make_opsetid("", 13)]
+        inner = helper.make_function("local", "Activation", ["a"], ["c"], [leaky, self.node("Neg", ["b"], ["c"])],
+                                     opset, ["slope"])
+        call = helper.make_node("Activation", ["h"], ["y"], name="act", domain="local", slope=0.25)
+        outer = helper.make_function("local", "Layer", ["x", "w"], ["y"],
+                                     [self.node("MatMul", ["x", "w"], ["h"]), call],
+                                     [*opset, helper.make_opsetid("local", 1)])
+        nodes = [helper.make_node("Layer", ["x", "fc.weight"], ["y"], name="first", domain="local"),
+                 helper.make_node("Activation", ["y"], ["z"], name="second", domain="local", slope=0.5)]
+        self.save(nodes, [("x", TensorProto.FLOAT, ["batch", 4])], ["z"], [weight])
+        model = onnx.load(self.path("model.onnx"))
+        model.functions.extend([outer, inner])
+        model.opset_import.append(helper.make_opsetid("local", 1))
+        onnx.save(model, self.path("model.onnx"))
+        result = self.import_model(self.path("model.onnx"), 2)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        with open(self.path("graph.json")) as file:
+            operators = json.load(file)["operators"]
+        self.assertEqual([(each["type"], each.get("attributes", {}).get("slope")) for each in operators],
+                         [("linear", None), ("leaky_relu", 0.25), ("affine", None), ("leaky_relu", 0.5),
+                          ("affine", None)])
+        self.assertEqual(operators[0]["name"], "fc")
+        for change, message in (
+                (lambda: inner.opset_import[0].__setattr__("version", 9),
+                 'the function "Activation" is of operator set 9, the model of 13'),
+                (lambda: (inner.opset_import[0].__setattr__("version", 13), inner.node.append(call)),
+                 'the function "Activation" calls itself, or is nested too deeply')):
+            change()
+            del model.functions[:]
+            model.functions.extend([outer, inner])
+            onnx.save(model, self.path("model.onnx"))
+            result = self.import_model(self.path("model.onnx"), 2)
+            self.assertEqual(result.returncode, 1)
+            self.assertIn(message, result.stderr)
+
     def test_dimensions(self):
         weight = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[3, -4])
         self.save([self.node("Gemm", ["x", "w"], ["y"], transB=1)], self.IMAGE, ["y"], [weight])
@@ -249,8 +289,8 @@ class WrongFilesTest(OnnxTest):
         pathlib.Path(self.path("model.onnx")).write_bytes(content.replace(b"wXYZ", b"w\xf7YZ"))
         self.assert_refused("has a name that is not UTF-8")
 
-    def operators(self):
-        result = self.import_model(self.path("model.onnx"), 2)
+    def operators(self, *arguments):
+        result = self.import_model(self.path("model.onnx"), 2, *arguments)
         self.assertEqual(result.returncode, 0, result.stderr)
         with open(self.path("graph.json")) as file:
             return [(op["type"], op.get("attributes", {})) for op in json.load(file)["operators"]]
@@ -265,8 +305,12 @@ class WrongFilesTest(OnnxTest):
         [(product, attributes)] = self.operators()
         self.assertEqual((product, attributes["trained"]), ("einsum", False))
         kernel = numpy_helper.from_array(numpy.ones((3, 4, 1), numpy.float32), "kernel")
-        self.save([self.node("Conv", ["x", "kernel"], ["y"])], [("x", TensorProto.FLOAT, ["batch", 4, 5])], ["y"],
-                  [kernel])
+        sequence = [("x", TensorProto.FLOAT, ["batch", 4, 5])]
+        self.save([self.node("Conv", ["x", "kernel"], ["y"])], sequence, ["y"], [kernel])
+        [(layer, attributes)] = [each for each in self.operators("--frozen", "kernel") if each[0] == "conv1d"]
+        self.assertFalse(attributes["trained"])
+        bias = numpy_helper.from_array(numpy.ones(3, numpy.float32), "bias")
+        self.save([self.node("Conv", ["x", "kernel", "bias"], ["y"])], sequence, ["y"], [kernel, bias])
         os.remove(self.path("graph.json"))
         self.assert_refused('Conv "the Conv": the weight of conv1d is always trained, but here it is a constant or '
                             'left out ("kernel" [3, 4, 1]: --frozen)', arguments=("--frozen", "kernel"))

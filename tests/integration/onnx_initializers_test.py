@@ -222,9 +222,7 @@ class InitializersTest(unittest.TestCase):
         self.assertEqual(self.constants(self.agrees(Sines())), {"table": "tables of sines and cosines"})
 
     def test_constants_of_normalizations(self):
-        self.assert_refused('BatchNormalization "/module/BatchNormalization": the weight of batch_norm is always '
-                            'trained, but here it is a constant or left out',
-                            Sequence(nn.BatchNorm1d(LENGTH, affine=False)), *self.like())
+        self.agrees(Sequence(nn.BatchNorm1d(LENGTH, affine=False)))
 
     def test_lstm_without_bias(self):
         lstm = Sequence(nn.LSTM(CHANNELS, CHANNELS, bias=False, batch_first=True))

@@ -183,6 +183,47 @@ class PythonTorchTest(unittest.TestCase):
         ffsearch.to_torch(plan.train((inputs, label), iterations=2, lr=0.1), model)
         self.assertTrue(torch.equal(model.spare.weight, kept))
 
+    def test_frozen_layers(self):
+        """A backbone that is not trained, and a normalization without parameters: one step against PyTorch; frozen
+        weights come back as they were."""
+        for norm in (nn.BatchNorm2d(8), nn.BatchNorm2d(8, affine=False)):
+            model, (image, label) = Cnn(), images()
+            model.norm = norm
+            for layer in (model.first, model.norm2):
+                layer.requires_grad_(False)
+            graph = ffsearch.from_torch(model, image)
+            constant = [each["name"] for each in graph.data["operators"]
+                        if each.get("attributes", {}).get("trained") is False]
+            self.assertEqual(len(constant), 2 if norm.affine else 3)
+            found = ffsearch.check(graph, model, (image, label))
+            self.assertLess(found.loss_error, 1e-6)
+            self.assertLess(found.gradient_error, 1e-5)
+            plan = ffsearch.search(graph, ffsearch.Topology.named("local-cpu-2"), cost="analytic",
+                                   algorithm="data-parallel")
+            before = {name: value.clone() for name, value in model.named_parameters()}
+            ffsearch.to_torch(plan.train((image, label), iterations=2, lr=0.1), model)
+            for name, value in model.named_parameters():
+                self.assertEqual(torch.equal(value, before[name]), not value.requires_grad, name)
+
+    def test_maxima_far_apart(self):
+        """The padding of a maximum is a very low number, from which a difference has no digits left."""
+        class Pools(nn.Module):
+            def __init__(self, **pool):
+                super().__init__()
+                self.conv, self.pool, self.fc = nn.Conv2d(1, 3, 3, padding=1), nn.MaxPool2d(**pool), nn.LazyLinear(5)
+
+            def forward(self, image):
+                return self.fc(torch.flatten(self.pool(self.conv(image) - 5), 1))
+
+        image, label = torch.randn(SAMPLES, 1, 9, 9), torch.randint(0, 5, (SAMPLES,))
+        for pool in (dict(kernel_size=3, stride=1, padding=1, dilation=2),
+                     dict(kernel_size=(2, 3), stride=2, dilation=2, ceil_mode=True)):
+            model = Pools(**pool)
+            model(image)
+            found = ffsearch.check(ffsearch.from_torch(model, image), model, (image, label))
+            self.assertLess(found.loss_error, 1e-6)
+            self.assertLess(found.gradient_error, 1e-5)
+
     def test_the_model_is_as_before(self):
         model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Dropout(0.5), nn.Flatten(), nn.Linear(144, 5))
         model.eval()
@@ -369,8 +410,8 @@ class PythonTorchTest(unittest.TestCase):
             def forward(self, x):
                 return torch.cumsum(self.fc(x), 1)
 
-        frozen = Cnn()
-        frozen.first.requires_grad_(False)
+        frozen = LstmLanguageModel()
+        frozen.lstm.requires_grad_(False)
         mixed = Cnn()
         mixed.norm.eval()
         x = torch.randn(2, 4)
@@ -410,7 +451,7 @@ class PythonTorchTest(unittest.TestCase):
                 self.assertIsInstance(raised.exception, ffsearch.InputError)
                 self.assertEqual(str(raised.exception), message)
         for call, beginning in ((lambda: ffsearch.from_torch(Unknown(), x), "unknown: "),
-                                (lambda: ffsearch.from_torch(frozen, images()[0]), "cnn: ")):
+                                (lambda: ffsearch.from_torch(frozen, tokens()[0]), "lstmlanguagemodel: ")):
             with self.assertRaises(ffsearch.InputError) as raised:
                 call()
             self.assertEqual(raised.exception.exit_code, 1)

@@ -431,7 +431,10 @@ class NetworkWriter {
       const std::string labels = "label" + std::to_string(i);
       inputs_.push_back({{"name", labels}, {"shape", Json::array({"batch"})}, {"dtype", "i32"}});
       tensors_.push_back({labels, {"", {batch_}, DataType::i32}, 0});
-      add("softmax_cross_entropy", {logits, labels}, i == 0 ? Json() : Json{{"weight", 0.3}});
+      Json attributes = i == 0 ? Json::object() : Json{{"weight", 0.3}};
+      if (chance(4)) attributes.update({{"ignored_label", 1}, {"mean_over", chance(2) ? "counted" : "all"}});
+      add("softmax_cross_entropy", {logits, labels}, attributes);
+      if (chance(4)) add("mean_loss", {add("tanh", {logits}, {})}, {{"weight", 0.2}});
     }
   }
 

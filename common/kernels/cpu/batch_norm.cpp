@@ -197,7 +197,7 @@ class BatchNormKernel : public Kernel {
     // This part's contribution to the parameters' gradients, and the whole batch's of the input's.
     const float *own_bias = own_sums_.data(), *own_weight = own_bias + channels_;
     float *weight_gradient = arguments.parameter_gradients[0], *bias_gradient = arguments.parameter_gradients[1];
-    for (int64_t c = 0; c < channels_; ++c) {
+    for (int64_t c = 0; norm_.trained && c < channels_; ++c) {
       weight_gradient[c] = own_weight[c] + (arguments.accumulates(0) ? weight_gradient[c] : 0.0f);
       bias_gradient[c] = own_bias[c] + (arguments.accumulates(1) ? bias_gradient[c] : 0.0f);
     }

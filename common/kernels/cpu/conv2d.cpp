@@ -51,7 +51,8 @@ class Convolution {
   explicit Convolution(const Geometry& geometry) : geometry_(geometry) {}
   virtual ~Convolution() = default;
   virtual void forward(const float* input, const float* weight, const float* bias, float* output) = 0;
-  // `gradient` is after the fused relu already. The input's gradient may be written over the input.
+  // `gradient` is after the fused relu already. The input's gradient may be written over the input. Gradients of
+  // parameters are null where these are constants.
   virtual void backward(const float* input, const float* weight, const float* gradient, float* input_gradient,
                         float* weight_gradient, float* bias_gradient) = 0;
   const Geometry& geometry() const { return geometry_; }
@@ -129,12 +130,14 @@ class DirectConvolution : public Convolution {
 
   void backward(const float* input, const float* weight, const float* gradient, float* input_gradient,
                 float* weight_gradient, float* bias_gradient) override {
-    input_.fill(context_, input);
-    gradient_.fill(context_, gradient);
-    weight_gradient_.attach(context_, weight_gradient);
-    if (bias_gradient) backward_weight_.run(context_, {{DNNL_ARG_DIFF_BIAS, bias_gradient}});
-    else backward_weight_.run(context_, {});
-    weight_gradient_.empty(context_, weight_gradient);
+    if (weight_gradient) {
+      input_.fill(context_, input);
+      gradient_.fill(context_, gradient);
+      weight_gradient_.attach(context_, weight_gradient);
+      if (bias_gradient) backward_weight_.run(context_, {{DNNL_ARG_DIFF_BIAS, bias_gradient}});
+      else backward_weight_.run(context_, {});
+      weight_gradient_.empty(context_, weight_gradient);
+    }
     if (!input_gradient) return;
     backward_input_weight_.fill(context_, weight);
     backward_input_gradient_.fill(context_, gradient);
@@ -177,7 +180,8 @@ class PixelwiseConvolution : public Convolution {
 
   void backward(const float* input, const float* weight, const float* gradient, float* input_gradient,
                 float* weight_gradient, float* bias_gradient) override {
-    multiply_matrices('T', 'N', out_, in_, pixels_, gradient, out_, input, in_, 0, weight_gradient, in_);
+    if (weight_gradient)
+      multiply_matrices('T', 'N', out_, in_, pixels_, gradient, out_, input, in_, 0, weight_gradient, in_);
     if (bias_gradient) sum_rows(gradient, pixels_, out_, bias_gradient);
     if (input_gradient)
       multiply_matrices('N', 'N', pixels_, in_, out_, gradient, out_, weight, in_, 0, input_gradient, in_);
@@ -298,14 +302,14 @@ class Conv2dKernel : public Kernel {
     float* input_gradient = arguments.input_gradients[0];
     if (strided_ && input_gradient) input_gradient = pixels();  // a slice's pixels are then no longer needed
     Array<float*, 2> gradients{};
-    const size_t parameters = bias_ ? 2 : 1;
+    const size_t parameters = !conv_.trained ? 0 : bias_ ? 2 : 1;
     for (size_t p = 0; p < parameters; ++p)
       gradients[p] = own_gradients_[p].target(arguments.parameter_gradients[p], arguments.accumulates(p),
                                               output_[1] * (p == 0 ? weight_row_ : 1));
     for (Slice& slice : slices_) {
-      float* bias_gradient = bias_ ? gradients[1] + slice.first_output : nullptr;
+      float* bias_gradient = parameters > 1 ? gradients[1] + slice.first_output : nullptr;
       const float* weight = arguments.parameters[0] + slice.first_output * weight_row_;
-      float* weight_gradient = gradients[0] + slice.first_output * weight_row_;
+      float* weight_gradient = conv_.trained ? gradients[0] + slice.first_output * weight_row_ : nullptr;
       if (slices_.size() == 1) {
         slice.convolution->backward(input, weight, gradient, input_gradient, weight_gradient, bias_gradient);
         continue;

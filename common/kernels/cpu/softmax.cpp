@@ -75,9 +75,10 @@ class SoftmaxKernel : public Kernel {
 class RowLabels {
  public:
   RowLabels(const SoftmaxCrossEntropy& loss, const KernelRequest& request)
-      : name_(request.operator_name), classes_(loss.classes), places_(loss, request.part),
+      : loss_(loss), name_(request.operator_name), classes_(loss.classes), places_(loss, request.part),
         scale_(static_cast<float>(loss.weight / static_cast<double>(volume(loss.outputs()[0].shape)))) {}
 
+  void set_part(const Block& part) { places_ = LabelPlaces(loss_, part); }
   void read(const KernelArguments& arguments) {
     labels_ = static_cast<const int32_t*>(arguments.inputs[1]);
     if (!places_.counts) return;
@@ -98,6 +99,7 @@ class RowLabels {
   int64_t bytes() const { return places_.counts ? element_bytes : 0; }
 
  private:
+  const SoftmaxCrossEntropy& loss_;
   std::string name_;
   int64_t classes_;
   LabelPlaces places_;
@@ -111,6 +113,8 @@ class SoftmaxCrossEntropyKernel : public Kernel {
       : context_(context), labels_(loss, request), rows_(SoftmaxCrossEntropy::rows(request.part).volume()),
         classes_(loss.classes), softmax_(make_softmax(context, rows_, classes_)),
         probabilities_(static_cast<size_t>(rows_ * classes_)) {}
+
+  void set_part(const Block& part, const std::string&) override { labels_.set_part(part); }
 
   void forward(const KernelArguments& arguments) override {
     context_.use_threads();
@@ -165,6 +169,8 @@ class PartialCrossEntropyKernel : public Kernel {
         own_(SoftmaxCrossEntropy::own_classes(request.part)), softmax_(make_softmax(context, rows_, own_.size())),
         probabilities_(static_cast<size_t>(rows_ * own_.size())), largest_(static_cast<size_t>(rows_)),
         sums_(static_cast<size_t>(rows_)) {}
+
+  void set_part(const Block& part, const std::string&) override { labels_.set_part(part); }
 
   void forward_statistics(const KernelArguments& arguments) override {
     context_.use_threads();

@@ -89,8 +89,8 @@ void prepare_backward(const Context& context, const float* sums, const float* ow
                       int64_t channels, double elements, ChannelValues values, float* weight_gradient, bool add_weight,
                       float* bias_gradient, bool add_bias) {
   for_each_index(context, channels, [=] __device__(int64_t c) {
-    weight_gradient[c] = own_sums[channels + c] + (add_weight ? weight_gradient[c] : 0.0f);
-    bias_gradient[c] = own_sums[c] + (add_bias ? bias_gradient[c] : 0.0f);
+    if (weight_gradient) weight_gradient[c] = own_sums[channels + c] + (add_weight ? weight_gradient[c] : 0.0f);
+    if (bias_gradient) bias_gradient[c] = own_sums[c] + (add_bias ? bias_gradient[c] : 0.0f);
     const double scale = static_cast<double>(weight[c]) * values.inverse_deviation[c];
     const double slope = -scale * (sums[channels + c] / elements) * values.inverse_deviation[c];
     values.a[c] = static_cast<float>(scale);

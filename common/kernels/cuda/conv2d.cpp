@@ -65,13 +65,14 @@ class Conv2dKernel : public Kernel {
       mask_by_positive(context_, arguments.outputs[0], gradient, masked_.data(), volume(output_));
       gradient = masked_.data();
     }
-    if (bias_)
+    if (bias_ && conv_.trained)
       sum_rows(context_, gradient, output_pixels(), output_[1], arguments.parameter_gradients[1],
                arguments.accumulates(1), context_.scratch());
     ScratchPieces scratch(context_.scratch());
     const Pieces pieces = take_pieces(scratch);
     const float* input = pad(static_cast<const float*>(arguments.inputs[0]), pieces);
-    for (const Slice& slice : slices_) backward_weight(slice, input, gradient, arguments, pieces, scratch);
+    if (conv_.trained)
+      for (const Slice& slice : slices_) backward_weight(slice, input, gradient, arguments, pieces, scratch);
     float* result = arguments.input_gradients[0];
     if (!result) return;
     float* padded = is_padded() ? pieces.padded : result;  // the input's copy has been used

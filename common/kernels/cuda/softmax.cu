@@ -188,12 +188,14 @@ void loss_gradients(const Context& context, const float* probabilities, const Ro
 class SoftmaxCrossEntropyKernel : public Kernel {
  public:
   SoftmaxCrossEntropyKernel(const Context& context, const SoftmaxCrossEntropy& loss, const KernelRequest& request)
-      : context_(context), number_(context.fault_number(request.operator_name, "label")), places_(loss, request.part),
-        rows_(SoftmaxCrossEntropy::rows(request.part).volume()), classes_(loss.classes),
+      : context_(context), loss_(loss), number_(context.fault_number(request.operator_name, "label")),
+        places_(loss, request.part), rows_(SoftmaxCrossEntropy::rows(request.part).volume()), classes_(loss.classes),
         own_(SoftmaxCrossEntropy::own_classes(request.part)), splits_classes_(loss.splits_classes(request.part)),
         scale_(static_cast<float>(loss.weight / static_cast<double>(volume(loss.outputs()[0].shape)))),
         probabilities_(context, rows_ * own_.size()), largest_(context, splits_classes_ ? rows_ : 0),
         factor_(context, places_.counts ? 1 : 0) {}
+
+  void set_part(const Block& part, const std::string&) override { places_ = LabelPlaces(loss_, part); }
 
   void forward_statistics(const KernelArguments& arguments) override {
     statistics_of_rows(context_, static_cast<const float*>(arguments.inputs[0]), labels(arguments), rows_, own_,
@@ -224,6 +226,7 @@ class SoftmaxCrossEntropyKernel : public Kernel {
   }
 
   const Context& context_;
+  const SoftmaxCrossEntropy& loss_;
   int number_;
   LabelPlaces places_;
   int64_t rows_, classes_;

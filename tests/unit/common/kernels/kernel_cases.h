@@ -62,6 +62,7 @@ class Cases {
     if (type == "conv1d")
       for (const char* key : {"kernel", "stride", "padding", "dilation"})
         if (attributes.contains(key)) attributes[key] = Json(attributes[key][1]);
+    if ((type == "conv2d" || type == "conv1d") && between(0, 3) == 0) attributes["trained"] = false;
     if (type == "linear" || type == "expert_linear")
       attributes = {{"out_features", between(1, 20)}, {"bias", chance()}, {"activation", chance() ? "relu" : "none"}};
     if (type == "affine") attributes = {{"factor", -0.7}, {"offset", 0.3}};
@@ -88,7 +89,8 @@ class Cases {
     if (type == "batch_norm")
       attributes = {{"epsilon", 0.1},
                     {"activation", chance() ? "relu" : "none"},
-                    {"statistics", between(0, 3) > 0 ? "global" : "local"}};
+                    {"statistics", between(0, 3) > 0 ? "global" : "local"},
+                    {"trained", between(0, 3) > 0}};
     if (type == "layer_norm" || type == "rms_norm") {
       inputs[0][rank == 4 ? 1 : static_cast<size_t>(rank - 1)] =
           between(4, 11);  // of very few features little but rounding is left
