@@ -4,6 +4,7 @@
 
 #include "common/micro_batches.h"
 #include "common/recomputation.h"
+#include "common/sharding.h"
 #include "common/strategy_configurations.h"
 
 namespace ff {
@@ -131,14 +132,7 @@ StrategyFile parse_strategy(const JsonPlace& place) {
                                        TransferBuffers::on_demand, {{"roomy", "preallocated"}, {"brief", "on_demand"}});
   file.settings.synchronization = parse_choice(place, "synchronization", Synchronization::all_reduce,
                                                Synchronization::parameter_server, {{"owner", "parameter-server"}});
-  if (const auto sharding = place.find("sharding")) {
-    Synchronization& synchronization = file.settings.synchronization;
-    try {
-      synchronization = with_sharding(synchronization, sharding->as_string());
-    } catch (const InputError& error) {
-      sharding->fail(error.what());
-    }
-  }
+  if (const auto sharding = place.find("sharding")) parse_sharding(*sharding, file.graph, file.settings);
   if (const auto recompute = place.find("recompute")) {
     for (const JsonPlace& pattern : recompute->items()) file.settings.recompute.push_back(pattern.as_string());
     try {
@@ -173,7 +167,7 @@ Json strategy_to_json(const StrategyFile& file) {
   json["topology"].erase("$schema");
   if (file.transfer_buffers != TransferBuffers::preallocated)
     json["transfer_buffers"] = to_string(file.transfer_buffers);
-  if (is_sharded(file.settings.synchronization)) json["sharding"] = sharding_name(file.settings.synchronization);
+  if (is_sharded(file.settings.synchronization)) json["sharding"] = sharding_to_json(file.settings);
   else if (file.settings.synchronization != Synchronization::all_reduce)
     json["synchronization"] = to_string(file.settings.synchronization);
   if (file.settings.micro_batches > 1) json["micro_batches"] = file.settings.micro_batches;

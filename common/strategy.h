@@ -74,10 +74,19 @@ std::string_view sharding_name(Synchronization synchronization);
 // Throws InputError for anything else, and for shards of what a parameter server has.
 Synchronization with_sharding(Synchronization synchronization, const std::string& sharding);
 
+// Of the parameters of operators that a pattern names (sharding.h).
+struct OperatorSharding {
+  std::string operators;
+  Synchronization synchronization;
+  bool operator==(const OperatorSharding&) const = default;
+};
+
 // What a strategy decides for the network as a whole.
 struct StrategySettings {
+  // Where `sharding` differs between parameters: the furthest of its stages.
   Synchronization synchronization = Synchronization::all_reduce;
-  int micro_batches = 1;  // configurations are those of one of them (micro_batches.h)
+  Vector<OperatorSharding> sharding = {};  // empty: all parameters are synchronized alike
+  int micro_batches = 1;                   // configurations are those of one of them (micro_batches.h)
   // Names and patterns of operators that are computed again in front of backward (recomputation.h).
   Vector<std::string> recompute = {};
   // The graph of a strategy file has the types that follow from it.

@@ -142,7 +142,7 @@ const UnitPlan* own_plan(const Program& program, const SynchronizationUnit& unit
 
 // Do holders have it in shards?
 bool has_shards(Program& program, int group, const SynchronizationUnit& unit, ParameterData data) {
-  if (!is_sharded(program.builder().synchronization()) || !program.builder().groups()[group].trained ||
+  if (!is_sharded(program.builder().synchronization(group)) || !program.builder().groups()[group].trained ||
       data == ParameterData::gradient)
     return false;
   return data != ParameterData::weight ||
@@ -224,7 +224,7 @@ HostTensors gather_parameters(Program& program, ParameterData data) {
     if (data != ParameterData::weight && !builder.groups()[g].trained) continue;
     const auto pieces = builder.pieces(g, program.strategy());
     for (const SynchronizationUnit& unit :
-         synchronization_units(g, *pieces, program.strategy(), builder.synchronization())) {
+         synchronization_units(g, *pieces, program.strategy(), builder.synchronization(g))) {
       if (has_shards(program, g, unit, data)) {
         gather_shards(program, transport, data, unit, own_plan(program, unit), tensors);
         continue;

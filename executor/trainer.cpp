@@ -56,7 +56,7 @@ Trainer::Trainer(const StrategyFile& file, Backend& backend, Transport& transpor
     : file_(file), settings_(settings),
       program_(file.graph, expanded(file), file.issue_order, backend, transport,
                {settings.optimizer, settings.seed, file.transfer_buffers, file.settings.synchronization,
-                file.settings.recompute, file.settings.micro_batches}),
+                file.settings.recompute, file.settings.micro_batches, file.settings.sharding}),
       main_losses_(main_losses(file.graph)) {
   initialize_parameters(program_, settings.seed);
 }

@@ -6,6 +6,7 @@
 #include <map>
 
 #include "common/recomputation.h"
+#include "common/sharding.h"
 #include "common/strategy_configurations.h"
 #include "common/task_graph/issue_order.h"
 #include "search/background.h"
@@ -90,7 +91,7 @@ SearchReport describe(const Problem& problem, const Evaluator::Details& details)
   report.micro_batches = problem.settings.micro_batches;
   report.recompute = problem.settings.recompute;
   report.precision = problem.settings.precision;
-  report.sharding = sharding_name(problem.settings.synchronization);
+  report.sharding = written_sharding(problem.settings);
   report.transfer_bytes = details.tasks.transfer_bytes;
   report.synchronization_bytes = details.tasks.synchronization_bytes;
   for (int t : details.tasks.tasks.indices()) {
@@ -447,6 +448,7 @@ void add_argument_notes(CommandResult& result, const FrameworkArguments& argumen
 // nothing where they cannot. `look`: with an evaluator and the plan's strategy.
 template <typename Look>
 bool look_at_folded(Parallelism parallelism, const StrategyFile& file, const CostOptions& costs, const Look& look) {
+  if (!file.settings.sharding.empty()) return false;
   parallelism.synchronization = file.settings.synchronization;
   std::optional<FoldedPlan> found = folded(parallelism, file.graph, file.topology);
   if (!found) return false;
@@ -586,7 +588,8 @@ CommandResult run_simulate(const SimulateOptions& options) {
   if (options.synchronization) file.settings.synchronization = *options.synchronization;
   if (!options.sharding.empty()) {
     try {
-      file.settings.synchronization = with_sharding(file.settings.synchronization, options.sharding);
+      set_sharding(file.settings, options.sharding);
+      sharding_by_group(file.graph, file.settings.sharding);
     } catch (const InputError& error) {
       throw InputError(std::string("--sharding: ") + error.what());
     }
@@ -722,6 +725,9 @@ CommandResult run_export(const ExportOptions& options) {
                                  std::to_string(nearest.settings.micro_batches));
   if (nearest.settings.recompute != file.settings.recompute && parallelism.recompute)
     settings.not_there.push_back("recompute: of the plan's own operators, the settings have full");
+  if (!file.settings.sharding.empty())
+    settings.not_there.push_back("sharding " + written_sharding(file.settings) + ": the settings have " +
+                                 written_sharding(nearest.settings) + " for all layers");
   if (!others.empty()) settings.not_there.push_back("other splits or devices: " + joined_names(others));
   const Nanoseconds own = predicted(options.costs, file, false).timeline.makespan,
                     by_settings = predicted(options.costs, nearest, true).timeline.makespan;

@@ -14,6 +14,7 @@
 
 #include "common/command_line.h"
 #include "common/manual.h"
+#include "common/sharding.h"
 #include "common/version.h"
 #include "search/commands.h"
 #include "search/discovery/discover.h"
@@ -177,29 +178,19 @@ const ff::Vector<ff::Renamed> renamed_synchronizations = {{"owner", "parameter-s
 
 constexpr const char* recompute_text = "operators to compute again before backward: PATTERN,..., full, none";
 
-// At commas outside brackets; none for "none".
-ff::Vector<std::string> split_patterns(const std::string& text) {
+ff::Vector<std::string> read_recomputation(const std::string& text) {
   if (text == "auto")
     throw CLI::ValidationError("--recompute", "auto is for a search; expected PATTERN,..., full, none");
-  ff::Vector<std::string> patterns;
-  if (text == "none") return patterns;
-  bool inside = false, begins = true;
-  for (const char c : text) {
-    if (begins) patterns.emplace_back();
-    begins = c == ',' && !inside;
-    inside = c == '[' || (inside && c != ']');
-    if (!begins) patterns.back() += c;
-  }
-  return patterns;
+  return text == "none" ? ff::Vector<std::string>() : ff::split_patterns(text);
 }
 
 constexpr const char* sharding_text =
-    "of state: none, optimizer (ZeRO-1), gradients (too, ZeRO-2), parameters (too, ZeRO-3)";
+    "of state: none, optimizer (ZeRO-1), gradients (too, ZeRO-2), parameters (too, ZeRO-3), or PATTERN=WORD,...";
 
 // CLI11 calls in the order of the flags here: --synchronization is known.
-ff::Synchronization read_sharding(ff::Synchronization synchronization, const std::string& text) {
+void read_sharding(ff::StrategySettings& settings, const std::string& text) {
   try {
-    return ff::with_sharding(synchronization, text);
+    ff::set_sharding(settings, text);
   } catch (const ff::InputError& error) {
     throw CLI::ValidationError("--sharding", error.what());
   }
@@ -213,13 +204,14 @@ void add_strategy_flags(CLI::App& app, ff::StrategySettings& strategy, ff::Setti
   const auto read_shards = [&strategy, choose](const std::string& text) {
     const bool is_auto = choose && text == "auto";
     if (is_auto) choose->sharding = true;
-    const ff::Synchronization sharded = read_sharding(strategy.synchronization, is_auto ? "optimizer" : text);
-    if (!is_auto) strategy.synchronization = sharded;
+    ff::StrategySettings sharded = strategy;
+    read_sharding(sharded, is_auto ? "optimizer" : text);
+    if (!is_auto) strategy = sharded;
   };
   app.add_option_function<std::string>("--sharding", read_shards, sharding_text + automatic);
   const auto read = [&strategy, choose](const std::string& text) {
     if (choose && text == "auto") choose->recompute = true;
-    else strategy.recompute = split_patterns(text);
+    else strategy.recompute = read_recomputation(text);
   };
   app.add_option_function<std::string>("--recompute", read, recompute_text + automatic);
 }
@@ -408,7 +400,7 @@ void add_commands(CLI::App& app, Options& options) {
       if (*one && !by_settings) throw CLI::ValidationError(one->get_name(), "goes with --settings");
   });
   simulate->add_option_function<std::string>(
-      "--recompute", [&options](const std::string& text) { options.simulate.recompute = split_patterns(text); },
+      "--recompute", [&options](const std::string& text) { options.simulate.recompute = read_recomputation(text); },
       std::string(recompute_text) + "; default: that of the strategy");
   simulate->add_option("--sharding", options.simulate.sharding,
                        std::string(sharding_text) + "; default: that of the strategy");

@@ -3,6 +3,7 @@
 #include <filesystem>
 
 #include "common/recomputation.h"
+#include "common/sharding.h"
 #include "common/task_graph/parameter_buffers.h"
 
 namespace ff {
@@ -26,6 +27,11 @@ GraphAndTopology load_files(const ProblemFiles& files, const StrategySettings& s
     throw InputError("--sharding: \"" + loaded.topology.name +
                      "\" has one device; state is split among several that hold the same parameters");
   if (loaded.graph.optimizer) expect_gradients(loaded.graph, files.graph + ": /optimizer");
+  try {
+    sharding_by_group(loaded.graph, settings.sharding);
+  } catch (const InputError& error) {
+    throw InputError(std::string("--sharding: ") + error.what());
+  }
   return loaded;
 }
 

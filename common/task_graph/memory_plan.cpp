@@ -403,8 +403,8 @@ class MemoryPlanner {
       if (!rounds[unit.group].gradients) continue;
       const bool gathers = task.kind == TaskKind::parameter_all_gather;
       if (gathers && !rounds[unit.group].parameters) continue;
-      const int64_t bytes =
-          element_bytes * packed_elements(packed(unit).elements, unit.holder_count(), builder_.synchronization());
+      const int64_t bytes = element_bytes * packed_elements(packed(unit).elements, unit.holder_count(),
+                                                            builder_.synchronization(unit.group));
       int first_user = s, last_user = -1;
       for (const auto& [op, number] : contributors_of(unit)) {
         const Part* part = planned(op, number);

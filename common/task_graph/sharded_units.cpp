@@ -7,9 +7,10 @@ namespace ff {
 ShardRounds shard_rounds(const TaskGraphBuilder& builder, int group) {
   ShardRounds result;
   const ParameterGroup& of = builder.groups()[group];
-  if (!shards_gradients(builder.synchronization()) || !of.trained || of.operators.size() > 1) return result;
+  const Synchronization synchronization = builder.synchronization(group);
+  if (!shards_gradients(synchronization) || !of.trained || of.operators.size() > 1) return result;
   result.gradients = true;
-  result.parameters = shards_parameters(builder.synchronization());
+  result.parameters = shards_parameters(synchronization);
   result.micro_batches = builder.micro_batches();
   if (has_micro_batches(*builder.graph().operators[of.operators[0]].definition)) result.rounds = result.micro_batches;
   return result;

@@ -9,9 +9,10 @@
 namespace ff {
 
 TaskGraphBuilder::TaskGraphBuilder(const Graph& graph, Synchronization synchronization, Vector<bool> recomputed,
-                                   int micro_batches, int replicas)
-    : graph_(graph), synchronization_(synchronization), recomputed_(std::move(recomputed)),
-      micro_batches_(micro_batches), replicas_(replicas), edges_(edges_of(graph)), groups_(parameter_groups(graph)) {
+                                   int micro_batches, int replicas, Vector<Synchronization> by_group)
+    : graph_(graph), synchronization_(synchronization), by_group_(std::move(by_group)),
+      recomputed_(std::move(recomputed)), micro_batches_(micro_batches), replicas_(replicas), edges_(edges_of(graph)),
+      groups_(parameter_groups(graph)) {
   const std::string of = "graph \"" + graph.name + '"';
   check_room_in_keys(of, "operators", graph.operators.count(), most_key_subjects);
   check_room_in_keys(of, "edges", edges_.count(), most_key_subjects);

@@ -34,9 +34,10 @@ struct EdgeCollective {
 // Of all devices, or of one: then its compute tasks and updates, the transfers that begin or end there, the collectives
 // that it takes part in, and the order among these. A task's key is the same in both.
 struct TaskGraph {
-  DeviceId device = -1;  // -1: of all
-  Synchronization synchronization = Synchronization::all_reduce;
-  Vector<Vector<int32_t>> parts;  // [operator], ascending: those whose tasks are here
+  DeviceId device = -1;                                           // -1: of all
+  Synchronization synchronization = Synchronization::all_reduce;  // of all groups, the furthest
+  Vector<Synchronization> synchronization_of_group;               // empty: `synchronization` is that of each
+  Vector<Vector<int32_t>> parts;                                  // [operator], ascending: those whose tasks are here
   // By edge: the pairs with one of these parts at an end, ascending; null where the edge has collectives.
   Vector<std::shared_ptr<const BlockPairs>> pairs;
   Vector<Task> tasks;
@@ -55,6 +56,10 @@ struct TaskGraph {
   // (k-1) times them for each collective of shards
   int64_t synchronization_bytes = 0;
 
+  Synchronization synchronization_of(int group) const {
+    return synchronization_of_group.empty() ? synchronization : synchronization_of_group[group];
+  }
+
   // The place of a part in parts[op]; -1: not there.
   int place_of(OperatorId op, int32_t part) const {
     const Vector<int32_t>& here = parts[op];
@@ -71,8 +76,9 @@ struct TaskGraph {
   CollectiveKind collective_kind(const Task& task) const {
     if (task.collective >= 0) return collectives[task.collective].kind(direction_of(task.kind));
     if (task.kind == TaskKind::parameter_all_gather) return CollectiveKind::all_gather;
-    return task.kind == TaskKind::synchronization && is_sharded(synchronization) ? CollectiveKind::reduce_scatter
-                                                                                 : CollectiveKind::all_reduce;
+    return task.kind == TaskKind::synchronization && is_sharded(synchronization_of(units[task.unit].group))
+               ? CollectiveKind::reduce_scatter
+               : CollectiveKind::all_reduce;
   }
 };
 
@@ -83,12 +89,16 @@ class TaskGraphBuilder {
  public:
   // `recomputed`: by operator (recomputation.h); empty: none. `micro_batches`: of expanded strategies
   // (micro_batches.h). `replicas`: devices that each device of the strategies stands for, with which it synchronizes
-  // parameters (search/cost/replicas.h).
+  // parameters (search/cost/replicas.h). `by_group`: where groups differ (sharding.h); then `synchronization` is the
+  // furthest.
   explicit TaskGraphBuilder(const Graph& graph, Synchronization synchronization = Synchronization::all_reduce,
-                            Vector<bool> recomputed = {}, int micro_batches = 1, int replicas = 1);
+                            Vector<bool> recomputed = {}, int micro_batches = 1, int replicas = 1,
+                            Vector<Synchronization> by_group = {});
 
   const Graph& graph() const { return graph_; }
-  Synchronization synchronization() const { return synchronization_; }
+  Synchronization synchronization() const { return synchronization_; }  // of all groups, the furthest
+  Synchronization synchronization(int group) const { return by_group_.empty() ? synchronization_ : by_group_[group]; }
+  const Vector<Synchronization>& synchronization_by_group() const { return by_group_; }  // empty: all alike
   int micro_batches() const { return micro_batches_; }
   int replicas() const { return replicas_; }
   bool recomputes() const { return !recomputed_.empty(); }  // any operator
@@ -118,6 +128,7 @@ class TaskGraphBuilder {
  private:
   const Graph& graph_;
   const Synchronization synchronization_;
+  const Vector<Synchronization> by_group_;
   const Vector<bool> recomputed_;
   const int micro_batches_, replicas_;
   Vector<Edge> edges_;

@@ -30,6 +30,7 @@ class Planner {
   const Vector<int>& order;
   const PlanSettings settings;
   Vector<ShardRounds> rounds;  // by parameter group
+  Vector<int> parameter_group;
   ProgramPlan plan;
 
   // Null on another rank.

@@ -14,7 +14,11 @@ namespace ff {
 Planner::Planner(TaskGraphBuilder& builder, const Strategy& strategy, const TaskGraph& tasks, const Vector<int>& order,
                  const PlanSettings& settings)
     : builder(builder), graph(builder.graph()), strategy(strategy), tasks(tasks), order(order), settings(settings) {
-  for (int group : builder.groups().indices()) rounds.push_back(shard_rounds(builder, group));
+  parameter_group.resize(graph.parameters.size());
+  for (int group : builder.groups().indices()) {
+    rounds.push_back(shard_rounds(builder, group));
+    for (const ParameterId parameter : builder.groups()[group].parameters) parameter_group[parameter] = group;
+  }
   make_steps();
   make_groups();
   make_parts();
@@ -156,7 +160,8 @@ int Planner::parameter_buffer(ParameterId parameter, const Block& block) {
   for (size_t i = 0; i < plan.parameters.size(); ++i)
     if (plan.parameters[i].parameter == parameter && plan.parameters[i].block == block) return static_cast<int>(i);
   // The gradient is placed when the pieces are known (synchronization.cpp).
-  const int state_buffers = is_sharded(builder.synchronization()) ? 0 : settings.state_buffers;
+  const int state_buffers =
+      is_sharded(builder.synchronization(parameter_group[parameter])) ? 0 : settings.state_buffers;
   const ParameterBufferSizes sizes =
       parameter_buffer_sizes(graph, parameter, block.volume(), state_buffers, {false, false});
   const ShardRounds* const in_rounds = rounds_of(parameter, block);

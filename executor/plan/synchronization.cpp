@@ -91,7 +91,7 @@ UnitPlan plan_unit(Planner& planner, const SynchronizationUnit& unit) {
   UnitPlan plan;
   if (unit.owner == no_owner) plan.group = planner.group_of(unit.holders);
   const PackedUnit layout = packed(unit);
-  const Synchronization synchronization = planner.builder.synchronization();
+  const Synchronization synchronization = planner.builder.synchronization(unit.group);
   plan.elements = packed_elements(layout.elements, unit.holders.count(), synchronization);
   const bool in_rounds = planner.rounds[unit.group].gradients && unit.holders.size() > 1;
   if (!in_rounds) plan.packed = planner.allocate(plan.elements, true);  // the gaps stay zero

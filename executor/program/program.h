@@ -28,6 +28,7 @@ struct ProgramSettings {
   Synchronization synchronization = Synchronization::all_reduce;
   Vector<std::string> recompute = {};  // StrategySettings::recompute
   int micro_batches = 1;
+  Vector<OperatorSharding> sharding = {};
 };
 
 class Program {

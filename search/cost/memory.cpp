@@ -312,7 +312,7 @@ MemoryModel::NeedList MemoryModel::needs_of_tensor(TensorId id, const Strategy& 
 MemoryModel::NeedList MemoryModel::needs_of_group(int g, const Strategy& strategy) {
   const ParameterGroup& group = builder_.groups()[g];
   const ShardRounds rounds = shard_rounds(builder_, g);
-  const bool shared = group.operators.count() > 1, sharded = group.trained && is_sharded(builder_.synchronization());
+  const bool shared = group.operators.count() > 1, sharded = group.trained && is_sharded(builder_.synchronization(g));
   std::set<std::pair<ParameterId, int>> pieces;  // numbers of those blocks that are pieces
   if (shared && group.trained)
     for (const auto all = builder_.pieces(g, strategy); const ParameterPiece& piece : *all)
@@ -374,10 +374,10 @@ void MemoryModel::add_gradient_sums(int g, const Strategy& strategy, NeedList& n
 void MemoryModel::add_shards(int g, const Strategy& strategy, const ShardRounds& rounds, NeedList& needs) {
   const auto pieces = builder_.pieces(g, strategy);
   for (const SynchronizationUnit& unit :
-       synchronization_units(g, *pieces, strategy, builder_.synchronization(), builder_.replicas())) {
+       synchronization_units(g, *pieces, strategy, builder_.synchronization(g), builder_.replicas())) {
     const int64_t holders = unit.holder_count(), elements = packed(unit).elements;
     const int64_t shard = shard_elements(elements, holders),
-                  whole = packed_elements(elements, holders, builder_.synchronization());
+                  whole = packed_elements(elements, holders, builder_.synchronization(g));
     if (framework_shards(true) && holders > 1) {
       // Master weights, and gradients or what they are added up in; weights are counted in needs_of_group.
       const int64_t of_shard = (state_buffers_ + 1 + (rounds.gradients ? 1 : 0)) * shard * element_bytes;

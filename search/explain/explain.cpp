@@ -5,6 +5,7 @@
 #include <map>
 
 #include "common/readable.h"
+#include "common/sharding.h"
 #include "common/strategy_configurations.h"
 #include "search/explain/critical_path.h"
 #include "search/explain/decisions.h"
@@ -335,8 +336,7 @@ void expect_comparable(const std::string& path_a, const StrategyFile& a, const s
     if (differences.count() > before) differences.back() += advice;
   };
   expect_same("the number of devices", a.topology.devices.size(), b.topology.devices.size(), "");
-  const std::string sharding_a(sharding_name(a.settings.synchronization)),
-      sharding_b(sharding_name(b.settings.synchronization));
+  const std::string sharding_a = written_sharding(a.settings), sharding_b = written_sharding(b.settings);
   expect_same("sharding", sharding_a, sharding_b, "; ffsearch simulate --sharding writes one as the other");
   if (sharding_a == sharding_b)
     expect_same("synchronization", std::string(to_string(a.settings.synchronization)),

@@ -305,8 +305,9 @@ std::optional<MemoryRemedy> sharding(const Problem& problem, const Strategy& str
       {Synchronization::sharded_gradients, "the optimizer's state and the gradients"},
       {Synchronization::sharded_parameters, "the optimizer's state, gradients and weights"}};
   for (const auto& [stage, what] : stages) {
-    if (stage <= settings.synchronization) continue;
+    if (settings.sharding.empty() && stage <= settings.synchronization) continue;
     StrategySettings tried = settings;
+    tried.sharding.clear();
     tried.synchronization = stage;
     if (auto remedy = remedy_with(
             problem, tried, strategy,

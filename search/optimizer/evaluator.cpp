@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "common/recomputation.h"
+#include "common/sharding.h"
 #include "common/task_graph/issue_order.h"
 
 namespace ff {
@@ -22,7 +23,8 @@ bool moves_nothing(const TaskGraph& tasks) {
 Evaluator::Evaluator(const Problem& problem)
     : problem_(problem), builder_(problem_.whole(), problem.settings.synchronization,
                                   recomputed_operators(problem_.whole(), problem.settings.recompute),
-                                  problem.settings.micro_batches, problem.replicas ? problem.replicas->count : 1),
+                                  problem.settings.micro_batches, problem.replicas ? problem.replicas->count : 1,
+                                  sharding_by_group(problem_.whole(), problem.settings.sharding)),
       cost_model_(problem_.whole(), problem.topology, problem.kernels, problem.replicas.get()),
       memory_(builder_, problem.topology.devices.count(), problem.state_buffers, gpus_of(problem.topology),
               problem.kernels.conventions()) {

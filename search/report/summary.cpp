@@ -17,8 +17,9 @@ std::string format(const char* pattern, double value) {
   return text;
 }
 
-// Of SearchReport::sharding.
+// Of SearchReport::sharding; by layers it is said as users write it.
 std::string sharding_text(const std::string& sharding) {
+  if (sharding.find('=') != std::string::npos) return sharding;
   if (sharding == "optimizer") return "of the optimizer's state";
   return sharding == "gradients" ? "of the optimizer's state and gradients"
                                  : "of the optimizer's state, gradients and weights";

@@ -221,13 +221,13 @@ class Assembly {
     const auto pieces = builder_.pieces(group, strategy_);
     draft_.result.kept.push_back(pieces);
     for (SynchronizationUnit& unit :
-         synchronization_units(group, *pieces, strategy_, builder_.synchronization(), builder_.replicas()))
+         synchronization_units(group, *pieces, strategy_, builder_.synchronization(group), builder_.replicas()))
       add_unit(std::move(unit), rounds);
   }
 
   void add_unit(SynchronizationUnit unit, const ShardRounds& rounds) {
     UnitDraft draft(draft_, unit);
-    const bool shards = unit.holder_count() > 1 && is_sharded(builder_.synchronization());
+    const bool shards = unit.holder_count() > 1 && is_sharded(builder_.synchronization(unit.group));
     if (has_owners()) add_owned(draft);
     else if (!shards) add_all_reduced(draft);
     else if (rounds.gradients) shard_rounds_.add(draft, rounds);

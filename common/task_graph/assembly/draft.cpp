@@ -6,6 +6,7 @@ Draft::Draft(TaskGraphBuilder& builder_, const Strategy& strategy_, DeviceId dev
     : builder(builder_), graph(builder_.graph()), strategy(strategy_), device(device_) {
   result.device = device;
   result.synchronization = builder.synchronization();
+  result.synchronization_of_group = builder.synchronization_by_group();
   result.pairs.resize(builder.edges().size());
   DeviceId most = -1;
   for (OperatorId op : graph.operator_ids()) {

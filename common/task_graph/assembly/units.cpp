@@ -23,7 +23,7 @@ int32_t UnitDraft::add_collective(TaskKind kind, int round, int rounds) {
   task.round = round;
   task.bytes = unit.bytes;
   const int64_t moved = (unit.holder_count() - 1) * unit.bytes;
-  draft_.result.synchronization_bytes += is_sharded(draft_.builder.synchronization()) ? moved : 2 * moved;
+  draft_.result.synchronization_bytes += is_sharded(draft_.builder.synchronization(unit.group)) ? moved : 2 * moved;
   return add({kind}, task);
 }
 

@@ -7,8 +7,11 @@
 
 #include "common/micro_batches.h"
 #include "common/recomputation.h"
+#include "common/sharding.h"
 #include "common/task_graph/issue_order.h"
 #include "executor/verify.h"
+#include "search/optimizer/evaluator.h"
+#include "search/problem_files.h"
 #include "tests/support/random_network.h"
 
 namespace ff {
@@ -16,7 +19,8 @@ namespace {
 
 Vector<std::string> random_issue_order(const StrategyFile& file, RandomSource& random) {
   TaskGraphBuilder builder(file.graph, file.settings.synchronization,
-                           recomputed_operators(file.graph, file.settings.recompute), file.settings.micro_batches);
+                           recomputed_operators(file.graph, file.settings.recompute), file.settings.micro_batches, 1,
+                           sharding_by_group(file.graph, file.settings.sharding));
   const TaskGraph tasks = builder.build(expanded(file));
   return issue_order_names(builder, tasks, random_task_order(tasks, random));
 }
@@ -81,7 +85,70 @@ OptimizerSettings drawn_optimizer(unsigned seed, bool may_clip) {
   return optimizer;
 }
 
+// Of each parameter group its own, by the name of an operator.
+Vector<OperatorSharding> drawn_sharding(unsigned seed, const Graph& graph) {
+  constexpr Synchronization stages[] = {Synchronization::all_reduce, Synchronization::sharded_optimizer,
+                                        Synchronization::sharded_gradients, Synchronization::sharded_parameters};
+  Vector<OperatorSharding> drawn;
+  std::set<OperatorId> named;  // an operator may have several groups
+  for (const ParameterGroup& group : parameter_groups(graph)) {
+    if (!group.trained) continue;
+    const bool again =
+        std::any_of(group.operators.begin(), group.operators.end(), [&](OperatorId op) { return named.contains(op); });
+    named.insert(group.operators.begin(), group.operators.end());
+    if (again) continue;
+    const unsigned choice = (static_cast<unsigned>(group.operators[0]) * 2654435761u + seed * 40503u) / 64 % 4;
+    drawn.push_back({graph.operators[group.operators[0]].name, stages[choice]});
+  }
+  return drawn;
+}
+
+// What ffsearch knows of a plan on so many processors.
+class OnProcessors {
+ public:
+  OnProcessors(StrategyFile file, int ranks)
+      : file_(std::move(file)), loaded_(load({file_.graph, topology(ranks), {}, file_.settings}, costs())),
+        evaluator_(loaded_.problem()) {
+    file_.topology = topology(ranks);
+  }
+  Evaluator& evaluator() { return evaluator_; }
+  const StrategyFile& file() const { return file_; }
+
+ private:
+  static CostOptions costs() {
+    CostOptions options;
+    options.mode = CostMode::analytic;
+    return options;
+  }
+  static Topology topology(int ranks) {
+    Json json = {{"format", "fftopology/1"}, {"name", "processors"}, {"switches", {"s"}}, {"links", Json::array()}};
+    json["device_models"]["cpu"] = {
+        {"peak_tflops", 0.1}, {"peak_bf16_tflops", 0.2}, {"memory_gb_per_s", 10}, {"launch_us", 1}};
+    for (int rank = 0; rank < ranks; ++rank) {
+      const std::string name = "cpu" + std::to_string(rank);
+      json["devices"].push_back({{"name", name}, {"kind", "cpu"}, {"model", "cpu"}});
+      json["links"].push_back({{"between", {name, "s"}}, {"bandwidth_gb_per_s", 8}, {"latency_us", 1}});
+    }
+    return parse_topology(parse_json(json.dump(), "topology"));
+  }
+
+  StrategyFile file_;
+  Loaded loaded_;
+  Evaluator evaluator_;
+};
+
+Vector<std::string> one_forward_one_backward_order(const StrategyFile& file, int ranks) {
+  OnProcessors plan(file, ranks);
+  const Evaluator::Details details = plan.evaluator().details(file.strategy, TaskOrder::one_forward_one_backward);
+  return issue_order_names(plan.evaluator().builder(), details.tasks, details.order);
+}
+
 }  // namespace
+
+Vector<int64_t> predicted_memory(StrategyFile file, int ranks) {
+  OnProcessors plan(std::move(file), ranks);
+  return plan.evaluator().details_of_file(plan.file()).memory_bytes;
+}
 
 EquivalenceCase random_case(unsigned seed, int ranks) {
   RandomSource random(seed);
@@ -98,14 +165,22 @@ EquivalenceCase random_case(unsigned seed, int ranks) {
   if (seed % 2 == 0) result.split.transfer_buffers = TransferBuffers::on_demand;
   result.split.settings.synchronization = synchronization_of(seed / 4);
   result.split.settings.recompute = drawn_recomputation(seed, result.split.graph);
+  if (is_sharded(result.split.settings.synchronization) && seed % 3 == 1) {
+    StrategySettings& settings = result.split.settings;
+    settings.sharding = drawn_sharding(seed, result.split.graph);
+    settings.synchronization = Synchronization::all_reduce;
+    for (const OperatorSharding& one : settings.sharding)
+      settings.synchronization = std::max(settings.synchronization, one.synchronization);
+  }
   if (seed % 3 == 0) result.split.issue_order = random_issue_order(result.split, random);
+  else if (of_one && seed % 2 == 0) result.split.issue_order = one_forward_one_backward_order(result.split, ranks);
   const OptimizerSettings optimizer =
       drawn_optimizer(seed, result.split.settings.synchronization != Synchronization::parameter_server);
   for (StrategyFile* file : {&result.one_device, &result.split}) set_optimizer(file->graph, optimizer);
   result.text = "seed " + std::to_string(seed) + ", " + std::to_string(ranks) + " ranks, " +
-                std::string(to_string(result.split.settings.synchronization)) + ", " +
-                std::to_string(result.split.settings.micro_batches) + " micro-batches, " +
-                optimizer_to_json(optimizer).dump() + ", recomputes";
+                std::string(to_string(result.split.settings.synchronization)) + " (" +
+                written_sharding(result.split.settings) + "), " + std::to_string(result.split.settings.micro_batches) +
+                " micro-batches, " + optimizer_to_json(optimizer).dump() + ", recomputes";
   for (const std::string& name : result.split.settings.recompute) result.text += " " + name;
   result.text += "\n" + network.dump(1);
   for (size_t op = 0; op < result.split.strategy.size(); ++op) {

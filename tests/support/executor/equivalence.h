@@ -27,6 +27,9 @@ struct EquivalenceCase {
 };
 EquivalenceCase random_case(unsigned seed, int ranks);
 
+// By rank: the bytes that ffsearch predicts for a strategy file on so many processors.
+Vector<int64_t> predicted_memory(StrategyFile file, int ranks);
+
 // On one rank; all ranks call. `look` sees the program before the first iteration.
 EquivalenceOutcome train_for_comparison(const StrategyFile& file, Backend& backend, Transport& transport,
                                         const std::function<void(Program&)>& look = {}, int iterations = 2);

@@ -33,6 +33,13 @@ void check_copies(Program& program) {
   }
 }
 
+// Exactly what ffsearch predicts is allocated.
+void check_memory(Program& program, const Vector<int64_t>& predicted, int rank) {
+  if (const int64_t allocated = program.memory_bytes(); allocated != predicted[rank])
+    throw MachineError("rank " + std::to_string(rank) + " allocates " + std::to_string(allocated) +
+                       " bytes, predicted " + std::to_string(predicted[rank]));
+}
+
 // NaN in memory whose life has ended by the plan: whoever reads it afterwards spreads it. (On the host, as these tests'
 // backends are.)
 class Poison : public Observer {
@@ -100,7 +107,26 @@ void check_case(unsigned seed, const OnRank& on_rank, std::set<std::string>* typ
   compare(one.one_device, one.split, one.ranks, on_rank);
 }
 
+void check_memory_of_case(unsigned seed, int most_ranks) {
+  EquivalenceCase one = random_case(seed, 1 + static_cast<int>(seed % static_cast<unsigned>(most_ranks)));
+  INFO(one.text);
+  if (seed % 4 == 3) {
+    one.split.settings.precision = Precision::bf16;
+    one.split.graph = with_activation_type(one.split.graph, DataType::bf16);
+  }
+  const Vector<int64_t> predicted = predicted_memory(one.split, one.ranks);
+  run_in_process(one.ranks, [&](Transport& transport) {
+    const auto backend = make_cpu_backend(1);
+    Trainer trainer(one.split, *backend, transport, {one.split.graph.optimizer.value(), 7});
+    check_memory(trainer.program(), predicted, transport.rank());
+  });
+}
+
 }  // namespace
+
+TEST_CASE("ranks allocate what is predicted, for random strategies") {
+  for (unsigned seed = 0; seed < 200; ++seed) check_memory_of_case(seed, 4);
+}
 
 TEST_CASE("random strategies compute what one device computes") {
   std::set<std::string> types;
@@ -137,8 +163,10 @@ TEST_CASE("sweep of random strategies, as many as asked for", "[.][sweep]") {
   char* dash = nullptr;
   const unsigned long begin = std::strtoul(asked, &dash, 10), end = std::strtoul(dash + 1, nullptr, 10);
   REQUIRE(end > begin);
-  for (unsigned long seed = begin; seed < end; ++seed)
+  for (unsigned long seed = begin; seed < end; ++seed) {
     check_case(static_cast<unsigned>(seed), seed % 2 ? on_cpu : on_cpu_poisoned, nullptr, 8);
+    check_memory_of_case(static_cast<unsigned>(seed), 8);
+  }
 }
 
 TEST_CASE("a run of transfers has no member that depends on another and one transfer each way with a peer") {
