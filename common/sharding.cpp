@@ -115,7 +115,8 @@ void set_sharding(StrategySettings& settings, const std::string& text) {
 }
 
 std::string written_sharding(const StrategySettings& settings) {
-  if (settings.sharding.empty()) return std::string(sharding_name(settings.synchronization));
+  if (settings.sharding.empty() || !is_sharded(settings.synchronization))
+    return std::string(sharding_name(settings.synchronization));
   std::string text;
   for (const OperatorSharding& one : settings.sharding)
     text += (text.empty() ? "" : ",") + one.operators + "=" + std::string(sharding_name(one.synchronization));

@@ -585,7 +585,10 @@ CommandResult run_simulate(const SimulateOptions& options) {
                        " devices, the strategy is for " + std::to_string(file.topology.devices.size()));
     file.topology = std::move(other);
   }
-  if (options.synchronization) file.settings.synchronization = *options.synchronization;
+  if (options.synchronization) {
+    file.settings.synchronization = *options.synchronization;
+    file.settings.sharding.clear();
+  }
   if (!options.sharding.empty()) {
     try {
       set_sharding(file.settings, options.sharding);
@@ -757,15 +760,15 @@ CommandResult run_explain(const ExplainOptions& options) {
 }
 
 CommandResult run_diff(const DiffOptions& options) {
-  StrategyFile a = load_strategy(options.a);
-  const StrategyFile b = load_strategy(options.b);
+  const StrategyFile a = load_strategy(options.a), b = load_strategy(options.b);
   expect_comparable(options.a, a, options.b, b);
-  Loaded loaded = load({std::move(a.graph), std::move(a.topology), {}, a.settings}, options.costs);
-  const Problem problem = loaded.problem();
-  Explanation explanation = explain_difference(problem, a.strategy, b.strategy, options.limit);
+  // Both on the machine of a.
+  Loaded loaded_a = load({a.graph, a.topology, {}, a.settings}, options.costs),
+         loaded_b = load({b.graph, a.topology, {}, b.settings}, options.costs);
+  Evaluator evaluator_a(loaded_a.problem()), evaluator_b(loaded_b.problem());
+  Explanation explanation = explain_difference(evaluator_a, a, evaluator_b, b, options.limit);
   CommandResult result{std::move(explanation.json), std::move(explanation.text)};
-  Evaluator evaluator(problem);
-  for (std::string note : {issue_order_note(options.a, a, evaluator), issue_order_note(options.b, b, evaluator)})
+  for (std::string note : {issue_order_note(options.a, a, evaluator_a), issue_order_note(options.b, b, evaluator_b)})
     if (!note.empty()) result.notes.push_back(std::move(note));
   return result;
 }

@@ -271,6 +271,11 @@ void add_search_flags(CLI::App& app, ff::AlgorithmSettings& settings, ff::Proble
          "order of a device's tasks: auto, fifo, critical-path, latest-start, 1f1b; default: auto with mcmc, else fifo "
          "(1f1b with micro-batches)")
       ->check(ff::renamed_words({{"ready", "fifo"}, {"best", "auto"}}))
+      ->check([](const std::string& word) {
+        return word != "interleaved" ? ""
+                                     : "interleaved pipelines are plans with several chunks of layers per device "
+                                       "(--algorithm pipeline chooses them); their order is 1f1b";
+      })
       ->check(CLI::IsMember(schedules));
   ff::add_renamed_flag(app, "--task-order", "--schedule");
   add_words<ff::SimulatorKind>(

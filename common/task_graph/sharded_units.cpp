@@ -20,4 +20,11 @@ int micro_batch_of_part(const TaskGraphBuilder& builder, const Strategy& strateg
   return micro_batch_of(*builder.graph().operators[op].definition, strategy[op].parts(), part, builder.micro_batches());
 }
 
+int micro_batch_of_task(const TaskGraphBuilder& builder, const Strategy& strategy, const Task& task) {
+  if (builder.micro_batches() == 1) return -1;
+  if (is_compute(task.kind)) return micro_batch_of_part(builder, strategy, task.op, task.part);
+  if (!task.pair) return -1;
+  return micro_batch_of_part(builder, strategy, builder.edges()[task.edge].producer, task.pair->producer_part);
+}
+
 }  // namespace ff

@@ -44,5 +44,7 @@ struct ShardRounds {
 ShardRounds shard_rounds(const TaskGraphBuilder& builder, int group);
 // -1: the operator is computed once.
 int micro_batch_of_part(const TaskGraphBuilder& builder, const Strategy& strategy, OperatorId op, int32_t part);
+// Of compute tasks and transfers between parts; -1: of none or all, or there is one alone.
+int micro_batch_of_task(const TaskGraphBuilder& builder, const Strategy& strategy, const Task& task);
 
 }  // namespace ff

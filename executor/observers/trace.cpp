@@ -4,6 +4,7 @@
 #include <map>
 #include <set>
 
+#include "common/task_graph/sharded_units.h"
 #include "executor/transport/control_data.h"
 
 namespace ff {
@@ -15,6 +16,7 @@ struct TracedTask {
   bool transfer;
   DeviceId from;
   int64_t bytes;
+  int micro_batch;  // -1: of none
 };
 
 struct RankEvents {
@@ -29,7 +31,8 @@ std::string tasks_as_text(const Program& program, const Vector<Event>& events) {
   Json list = Json::array();
   for (const int index : tasks) {
     const Task& task = program.tasks().tasks[index];
-    list.push_back({index, program.task_name(index), is_transfer(task.kind), task.device, task.bytes});
+    list.push_back({index, program.task_name(index), is_transfer(task.kind), task.device, task.bytes,
+                    micro_batch_of_task(program.builder(), program.strategy(), task)});
   }
   return list.dump();
 }
@@ -38,7 +41,7 @@ std::map<int, TracedTask> tasks_from_text(const std::string& text) {
   std::map<int, TracedTask> tasks;
   for (const Json& task : Json::parse(text))
     tasks[task[0].get<int>()] = {task[1].get<std::string>(), task[2].get<bool>(), task[3].get<DeviceId>(),
-                                 task[4].get<int64_t>()};
+                                 task[4].get<int64_t>(), task[5].get<int>()};
   return tasks;
 }
 
@@ -105,7 +108,9 @@ std::string gather_trace(const Program& program, const Vector<Event>& events, co
       const TracedTask& task = ranks[r].tasks.at(event.task);
       if (task.transfer && event.activity == Activity::send) sent_us[task.name] = begin_us;
       if (task.transfer && event.activity == Activity::wait) arrived[task.name] = {r, end_us, task};
-      list.push_back(complete_event(task.name, category(event.activity), r, 0, begin_us, end_us - begin_us));
+      Json drawn = complete_event(task.name, category(event.activity), r, 0, begin_us, end_us - begin_us);
+      if (task.micro_batch >= 0) drawn["args"] = {{"micro_batch", task.micro_batch}};
+      list.push_back(std::move(drawn));
     }
   }
   for (const auto& [name, arrival] : arrived)

@@ -68,6 +68,7 @@ class Program {
     return reinterpret_cast<float*>(reinterpret_cast<char*>(buffers_[place.buffer].get()) + place.offset_bytes());
   }
   TaskGraphBuilder& builder() { return builder_; }
+  const TaskGraphBuilder& builder() const { return builder_; }
 
   // How many updates the optimizer's state has seen.
   int64_t updates() const { return updates_; }

@@ -216,7 +216,8 @@ void explain_memory(Evaluator& evaluator, const Strategy& strategy, const Evalua
   }
   if (remedies.empty())
     result.text +=
-        "    none was found: neither other configurations of a few operators, nor a smaller batch, nor recomputation\n";
+        "    none was found: neither other configurations of a few operators, nor a smaller batch, nor other "
+        "settings\n";
 }
 
 }  // namespace
@@ -240,37 +241,6 @@ Explanation explain_strategy(const Problem& problem, const StrategyFile& file, c
   explain_decisions(evaluator, file.strategy, fifo, settings.limit, result);
   explain_what_if(problem, file.strategy, settings.what_if, fifo, result);
   explain_memory(evaluator, file.strategy, details, settings.limit, result);
-  return result;
-}
-
-Explanation explain_difference(const Problem& problem, const Strategy& a, const Strategy& b, int limit) {
-  Evaluator evaluator(problem);
-  const Prediction prediction_a = evaluator.evaluate(a), prediction_b = evaluator.evaluate(b);
-  const Nanoseconds makespan = prediction_a.makespan;
-  const Vector<Effect> found = effects(evaluator, a, b, true);
-  int64_t operators = 0;
-  for (const Effect& effect : found) operators += effect.decision.operators.count();
-  Explanation result;
-  result.json = {{"a", {{"predicted_us", us(makespan)}, {"fits_memory", prediction_a.feasible()}}},
-                 {"b", {{"predicted_us", us(prediction_b.makespan)}, {"fits_memory", prediction_b.feasible()}}},
-                 {"differences", Json::array()}};
-  const auto prediction_text = [](const char* which, const Prediction& prediction) {
-    return std::string(which) + " predicted iteration " + time_text(prediction.makespan) +
-           (prediction.feasible() ? "" : format(", needs %.2f times the memory", prediction.fullness)) + "\n";
-  };
-  result.text = heading(problem) + prediction_text("a:", prediction_a) + prediction_text("b:", prediction_b);
-  if (found.empty()) {
-    result.text += "\nno operator differs\n";
-    return result;
-  }
-  result.text += "\n" + std::to_string(operators) + " of " + std::to_string(problem.graph.operators.size()) +
-                 " operators differ; what each difference alone changes, from a towards b\n";
-  for (const Effect& effect : found)
-    result.json["differences"].push_back(effect_to_json(problem.graph, effect, "a", "b"));
-  for (const int e : found.indices())
-    if (e < limit) result.text += effect_text(problem.graph, found[e], makespan, " -> ");
-  result.text += more_text(found.count(), limit, "differences") + "  " + column("all of them", 34) +
-                 change_text(prediction_b.makespan - makespan, makespan) + "\n";
   return result;
 }
 
@@ -320,37 +290,124 @@ Vector<std::string> graph_differences(Json a, Json b) {
   return only_name ? Vector<std::string>() : differences;
 }
 
+// Optimizers are a setting: graphs that differ in nothing else can be compared.
+bool is_of_optimizer(const std::string& difference) { return difference.starts_with("optimizer"); }
+
+// What a diff says of one of its plans.
+struct ComparedPlan {
+  Evaluator::Details details;
+  int64_t memory_bytes;  // of the fullest device
+  double fullness;
+};
+
+ComparedPlan compared_plan(Evaluator& evaluator, const StrategyFile& file) {
+  ComparedPlan plan{evaluator.details_of_file(file), 0, 0};
+  plan.memory_bytes = *std::max_element(plan.details.memory_bytes.begin(), plan.details.memory_bytes.end());
+  plan.fullness = evaluator.fullness(plan.details.memory_bytes);
+  return plan;
+}
+
+void describe_plan(const char* which, const ComparedPlan& plan, Explanation& result) {
+  const Nanoseconds own = plan.details.timeline.makespan, fifo = plan.details.makespan_fifo;
+  result.json[which] = {{"predicted_us", us(own)},
+                        {"predicted_fifo_us", us(fifo)},
+                        {"memory_bytes", plan.memory_bytes},
+                        {"fits_memory", plan.fullness <= 1}};
+  result.text += std::string(which) + ": predicted iteration " + time_text(own) +
+                 (plan.details.fifo_order ? "" : ", in FIFO order " + time_text(fifo)) + "; " +
+                 bytes_text(plan.memory_bytes) + " on the fullest device" +
+                 (plan.fullness > 1 ? format(", needs %.2f times the memory", plan.fullness) : "") + "\n";
+}
+
+std::string operators_text(const Vector<Decision>& decisions, const Graph& graph) {
+  int64_t operators = 0;
+  for (const Decision& decision : decisions) operators += decision.operators.count();
+  return "\n" + std::to_string(operators) + " of " + std::to_string(graph.operators.size()) + " operators differ; ";
+}
+
+void explain_effects(Evaluator& evaluator, const Strategy& a, const Strategy& b, int limit, Explanation& result) {
+  const Graph& graph = evaluator.problem().graph;
+  const Vector<Effect> found = effects(evaluator, a, b, true);
+  Vector<Decision> decisions;
+  for (const Effect& effect : found) decisions.push_back(effect.decision);
+  const Nanoseconds makespan = evaluator.evaluate(a).makespan;
+  result.text +=
+      operators_text(decisions, graph) + "what each difference alone changes, from a towards b, in FIFO order\n";
+  for (const Effect& effect : found) result.json["differences"].push_back(effect_to_json(graph, effect, "a", "b"));
+  for (const int e : found.indices())
+    if (e < limit) result.text += effect_text(graph, found[e], makespan, " -> ");
+  result.text += more_text(found.count(), limit, "differences") + "  " + column("all of them", 34) +
+                 change_text(evaluator.evaluate(b).makespan - makespan, makespan) + "\n";
+}
+
+// Where settings differ too, no operator can be changed alone.
+void list_differences(const Graph& graph, const Vector<Decision>& decisions, int limit, Explanation& result) {
+  result.text += operators_text(decisions, graph) + "from a to b\n";
+  for (const int d : decisions.indices()) {
+    const Decision& decision = decisions[d];
+    const OperatorId first = decision.operators[0];
+    Json operators = Json::array();
+    for (const OperatorId op : decision.operators) operators.push_back(graph.operators[op].name);
+    result.json["differences"].push_back({{"what", decision.name},
+                                          {"operators", operators},
+                                          {"a", configuration_to_json(graph.operators[first], decision.from)},
+                                          {"b", configuration_to_json(graph.operators[first], decision.to)}});
+    if (d < limit)
+      result.text += "  " + column(decision.name, 34) + configuration_text(graph, first, decision.from) + "  ->  " +
+                     configuration_text(graph, first, decision.to) + "\n";
+  }
+  result.text += more_text(decisions.count(), limit, "differences");
+}
+
+// What strategies decide for the network as a whole.
+Vector<std::string> settings_differences(const StrategyFile& a, const StrategyFile& b) {
+  Vector<std::string> differences;
+  const auto compare = [&](const std::string& what, const Json& in_a, const Json& in_b) {
+    add_differences(what, in_a, in_b, differences);
+  };
+  compare("micro-batches", a.settings.micro_batches, b.settings.micro_batches);
+  compare("recompute", Json(a.settings.recompute), Json(b.settings.recompute));
+  const std::string sharding_a = written_sharding(a.settings), sharding_b = written_sharding(b.settings);
+  compare("sharding", sharding_a, sharding_b);
+  if (sharding_a == sharding_b)
+    compare("synchronization", std::string(to_string(a.settings.synchronization)),
+            std::string(to_string(b.settings.synchronization)));
+  compare("precision", std::string(to_string(a.settings.precision)), std::string(to_string(b.settings.precision)));
+  for (const std::string& difference : graph_differences(a.graph.file, b.graph.file))
+    if (is_of_optimizer(difference)) differences.push_back(difference);
+  return differences;
+}
+
 }  // namespace
 
 void expect_comparable(const std::string& path_a, const StrategyFile& a, const std::string& path_b,
                        const StrategyFile& b) {
   Vector<std::string> differences = graph_differences(a.graph.file, b.graph.file);
-  for (int d = differences.count() - 1; d >= 0; --d)
-    if (differences[d].starts_with("optimizer")) {
-      differences[d] += "; ffsearch simulate --optimizer writes one as the other";
-      break;
-    }
-  const auto expect_same = [&](const std::string& what, const Json& in_a, const Json& in_b, const std::string& advice) {
-    const int before = differences.count();
-    add_differences(what, in_a, in_b, differences);
-    if (differences.count() > before) differences.back() += advice;
-  };
-  expect_same("the number of devices", a.topology.devices.size(), b.topology.devices.size(), "");
-  const std::string sharding_a = written_sharding(a.settings), sharding_b = written_sharding(b.settings);
-  expect_same("sharding", sharding_a, sharding_b, "; ffsearch simulate --sharding writes one as the other");
-  if (sharding_a == sharding_b)
-    expect_same("synchronization", std::string(to_string(a.settings.synchronization)),
-                std::string(to_string(b.settings.synchronization)),
-                "; ffsearch simulate --synchronization writes one as the other");
-  expect_same("precision", std::string(to_string(a.settings.precision)), std::string(to_string(b.settings.precision)),
-              "; ffsearch simulate --precision writes one as the other");
-  expect_same("recompute", Json(a.settings.recompute), Json(b.settings.recompute),
-              "; ffsearch simulate --recompute writes one as the other");
-  expect_same("micro_batches", a.settings.micro_batches, b.settings.micro_batches, "");
+  std::erase_if(differences, is_of_optimizer);
+  add_differences("the number of devices", a.topology.devices.size(), b.topology.devices.size(), differences);
   if (differences.empty()) return;
   std::string text = path_b + ": cannot be compared with " + path_a + ", because";
   for (const std::string& difference : differences) text += "\n  " + difference;
   throw InputError(text);
+}
+
+Explanation explain_difference(Evaluator& evaluator_a, const StrategyFile& a, Evaluator& evaluator_b,
+                               const StrategyFile& b, int limit) {
+  const Problem& problem = evaluator_a.problem();
+  Explanation result;
+  result.text = heading(problem);
+  describe_plan("a", compared_plan(evaluator_a, a), result);
+  describe_plan("b", compared_plan(evaluator_b, b), result);
+  const Vector<std::string> settings = settings_differences(a, b);
+  result.json["settings"] = settings;
+  result.json["differences"] = Json::array();
+  if (!settings.empty()) result.text += "\nsettings of b that differ\n";
+  for (const std::string& difference : settings) result.text += "  " + difference + "\n";
+  const Vector<Decision> decisions = differences(problem.graph, a.strategy, b.strategy);
+  if (decisions.empty()) result.text += "\nno operator differs\n";
+  else if (settings.empty()) explain_effects(evaluator_a, a.strategy, b.strategy, limit, result);
+  else list_differences(problem.graph, decisions, limit, result);
+  return result;
 }
 
 Explanation describe_edit(const Problem& problem, const Strategy& before, const Strategy& after,

@@ -20,14 +20,16 @@ struct ExplainSettings {
 // `file`: the strategy with its issue order and buffers; its graph and topology are the problem's. Throws InputError.
 Explanation explain_strategy(const Problem& problem, const StrategyFile& file, const ExplainSettings& settings);
 
-// What each difference alone changes, from a towards b. Both are of the problem's graph and topology.
-Explanation explain_difference(const Problem& problem, const Strategy& a, const Strategy& b, int limit);
+// Both plans as they would run, their settings that differ and, where these are equal, what each difference of
+// configurations alone changes, from a towards b. Each evaluator has its file's graph, topology and settings.
+Explanation explain_difference(Evaluator& evaluator_a, const StrategyFile& a, Evaluator& evaluator_b,
+                               const StrategyFile& b, int limit);
 
 // What an edit changed, and the predicted iteration before and after.
 Explanation describe_edit(const Problem& problem, const Strategy& before, const Strategy& after,
                           Nanoseconds predicted_before, Nanoseconds predicted_after);
 
-// Throws InputError where the two are of different graphs or machines.
+// Throws InputError where the two are of different graphs (but for the optimizer) or machines.
 void expect_comparable(const std::string& path_a, const StrategyFile& a, const std::string& path_b,
                        const StrategyFile& b);
 

@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <map>
 
-#include "common/recomputation.h"
 #include "common/task_graph/issue_order.h"
 #include "common/task_graph/live_memory.h"
 #include "common/task_graph/shared_kernels.h"
 #include "search/explain/critical_path.h"
 #include "search/explain/decisions.h"
+#include "search/explain/settings_remedies.h"
 #include "search/explain/what_if.h"
 #include "search/optimizer/search_space.h"
 
@@ -287,60 +287,6 @@ std::optional<MemoryRemedy> smaller_batch(Evaluator& evaluator, const Strategy& 
       best.makespan, best.fullness};
 }
 
-std::optional<MemoryRemedy> remedy_with(const Problem& problem, const StrategySettings& settings,
-                                        const Strategy& strategy, const std::string& text) {
-  Problem changed = problem;
-  changed.settings = settings;
-  const Prediction prediction = Evaluator(changed).evaluate(strategy);
-  if (!prediction.feasible()) return std::nullopt;
-  return MemoryRemedy{text, prediction.makespan, prediction.fullness};
-}
-
-// The first stage that makes it fit.
-std::optional<MemoryRemedy> sharding(const Problem& problem, const Strategy& strategy) {
-  StrategySettings settings = problem.settings;
-  if (settings.synchronization == Synchronization::parameter_server) return std::nullopt;
-  constexpr std::pair<Synchronization, const char*> stages[] = {
-      {Synchronization::sharded_optimizer, "the optimizer's state"},
-      {Synchronization::sharded_gradients, "the optimizer's state and the gradients"},
-      {Synchronization::sharded_parameters, "the optimizer's state, gradients and weights"}};
-  for (const auto& [stage, what] : stages) {
-    if (settings.sharding.empty() && stage <= settings.synchronization) continue;
-    StrategySettings tried = settings;
-    tried.sharding.clear();
-    tried.synchronization = stage;
-    if (auto remedy = remedy_with(
-            problem, tried, strategy,
-            "--sharding " + std::string(sharding_name(stage)) + ": devices with the same parameters split " + what))
-      return remedy;
-  }
-  return std::nullopt;
-}
-
-std::optional<MemoryRemedy> recomputation(const Problem& problem, const Strategy& strategy) {
-  StrategySettings settings = problem.settings;
-  if (!settings.recompute.empty()) return std::nullopt;
-  settings.recompute = full_recomputation(problem.whole());
-  if (settings.recompute.empty()) return std::nullopt;
-  return remedy_with(problem, settings, strategy,
-                     "--recompute full: most operators are computed again before backward");
-}
-
-// Where the devices have a rate for it.
-std::optional<MemoryRemedy> half_precision(const Problem& problem, const Strategy& strategy) {
-  if (problem.graph.activation_type != DataType::f32) return std::nullopt;
-  const Graph graph = with_activation_type(problem.whole(), DataType::bf16);
-  try {
-    const Graph of_micro_batch = graph_of_micro_batch(graph, problem.settings.micro_batches);
-    StrategySettings settings = problem.settings;
-    settings.precision = Precision::bf16;
-    return remedy_with(problem.with(of_micro_batch, problem.topology), settings, strategy,
-                       "--precision bf16: activations and the weights that kernels read take half the bytes");
-  } catch (const InputError&) {
-    return std::nullopt;
-  }
-}
-
 }  // namespace
 
 Vector<MemoryRemedy> memory_remedies(Evaluator& evaluator, const Strategy& strategy,
@@ -355,9 +301,8 @@ Vector<MemoryRemedy> memory_remedies(Evaluator& evaluator, const Strategy& strat
   }
   if (auto change = ChangeFinder(evaluator, strategy).find()) remedies.push_back(std::move(*change));
   if (auto batch = smaller_batch(evaluator, strategy)) remedies.push_back(std::move(*batch));
-  if (auto sharded = sharding(evaluator.problem(), strategy)) remedies.push_back(std::move(*sharded));
-  if (auto again = recomputation(evaluator.problem(), strategy)) remedies.push_back(std::move(*again));
-  if (auto half = half_precision(evaluator.problem(), strategy)) remedies.push_back(std::move(*half));
+  for (MemoryRemedy& remedy : settings_remedies(evaluator.problem(), strategy, details.tasks.tasks.count()))
+    remedies.push_back(std::move(remedy));
   return remedies;
 }
 

@@ -34,7 +34,7 @@ struct MemoryRemedy {
 };
 // Of each sort the smallest that fits, so far as there is one: another order and on-demand transfer buffers; another
 // configuration of one operator, or else of the operators that are alike (of these the fastest), or else of several
-// such groups; a smaller batch; recomputation. `details` are as the strategy's file says.
+// such groups; a smaller batch; settings (settings_remedies.h). `details` are as the strategy's file says.
 Vector<MemoryRemedy> memory_remedies(Evaluator& evaluator, const Strategy& strategy, const Evaluator::Details& details);
 
 }  // namespace ff

@@ -1,6 +1,7 @@
 #include "search/report/trace.h"
 
 #include "common/task_graph/issue_order.h"
+#include "common/task_graph/sharded_units.h"
 
 namespace ff {
 
@@ -31,7 +32,9 @@ void write_trace(const std::string& path, const Topology& topology, TaskGraphBui
                     {"tid", device ? use.resource : use.resource - device_count},
                     {"ts", static_cast<double>(details.timeline.start[t]) / 1e3},
                     {"dur", static_cast<double>(use.occupancy) / 1e3}};
-      if (task.bytes > 0) event["args"] = {{"bytes", task.bytes}};
+      if (task.bytes > 0) event["args"]["bytes"] = task.bytes;
+      if (const int number = micro_batch_of_task(builder, details.strategy, task); number >= 0)
+        event["args"]["micro_batch"] = number;
       events.push_back(std::move(event));
     }
   }

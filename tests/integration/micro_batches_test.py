@@ -74,6 +74,8 @@ class MicroBatches(unittest.TestCase):
             self.search("--algorithm", algorithm, "--micro-batches", micro_batches, "--html", "r.html", *flags)
             report = (pathlib.Path(self.folder.name) / "r.html").read_text(encoding="utf-8")
             self.assertEqual("<h2>The pipeline</h2>" in report, micro_batches > 1)
+            self.assertEqual(f" Settings: {micro_batches} micro-batches" in report, micro_batches > 1)
+            self.assertEqual("recomputation of " in report, bool(flags))
             if micro_batches == 1:
                 continue
             drawing = report.split("<h2>The pipeline</h2>")[1].split("</svg>")[0]
@@ -83,6 +85,14 @@ class MicroBatches(unittest.TestCase):
             self.assertNotIn(f"micro-batch {micro_batches + 1},", drawing)
             self.assertEqual(drawing.count(">idle "), 2)
             self.assertEqual("recomputation" in drawing, bool(flags))
+
+    def test_traces_say_the_micro_batch(self):
+        for micro_batches, algorithm in ((1, "data-parallel"), (4, "pipeline")):
+            self.search("--algorithm", algorithm, "--micro-batches", micro_batches, "--trace", "t.json")
+            events = json.loads((pathlib.Path(self.folder.name) / "t.json").read_text(encoding="utf-8"))["traceEvents"]
+            for kind in ("forward", "backward"):
+                found = {event.get("args", {}).get("micro_batch") for event in events if event.get("cat") == kind}
+                self.assertEqual(found, {None} if micro_batches == 1 else set(range(4)))
 
     def test_delta_simulation_gives_the_chain_of_full_simulation(self):
         chains = [self.search("--proposals", 600, "--seed", 5, "--micro-batches", 4, "--simulator", simulator,

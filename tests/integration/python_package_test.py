@@ -207,7 +207,8 @@ class Plans(Case):
         self.assertEqual(plan.edit("fc1: channel 2").data["configurations"],
                          plan.edit("fc1: channel 2 on 0-1").data["configurations"])
         diff = plan.diff(edited)
-        self.assertAlmostEqual(diff.a_ms, plan.prediction.predicted_fifo_ms)
+        self.assertAlmostEqual(diff.a_ms, plan.prediction.predicted_ms)
+        self.assertEqual(diff.settings, ())
         self.assertEqual({each.what for each in diff.differences}, {"conv1", "fc[1-3]"})
         self.assertIn(f"4 of {len(plan.graph.operators)} operators differ", str(diff))
         self.assertEqual(self.refused(lambda: plan.edit("fcx: channel 2"), code=1),

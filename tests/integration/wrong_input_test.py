@@ -293,6 +293,9 @@ class WrongInput(unittest.TestCase):
             code, stdout, stderr = self.search(GRAPH, TOPOLOGY, flag, old)
             self.assertEqual((code, stdout), (2, ""))
             self.assertIn(f'{flag}: "{old}" is now called "{new}"', stderr)
+        code, stdout, stderr = self.search(GRAPH, TOPOLOGY, "--schedule", "interleaved")
+        self.assertEqual((code, stdout), (2, ""))
+        self.assertIn("--schedule: interleaved pipelines are plans with several chunks of layers per device", stderr)
 
     def test_flags_without_effect(self):
         for flags, message in ((["--algorithm", "expert", "--init", "random"],

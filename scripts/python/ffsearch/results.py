@@ -249,7 +249,8 @@ class PlanDifference:
         operators: its operators.
         a: how the first plan splits it.
         b: how the second plan splits it.
-        predicted_ms: iteration time of the first plan with this difference alone.
+        predicted_ms: iteration time of the first plan with this difference alone, in FIFO order; None where settings
+            differ.
         change_ms: by how much that is longer than the first plan.
     """
 
@@ -257,23 +258,25 @@ class PlanDifference:
     operators: Tuple[str, ...]
     a: Configuration
     b: Configuration
-    predicted_ms: float
-    change_ms: float
+    predicted_ms: Optional[float]
+    change_ms: Optional[float]
 
 
 @dataclass(frozen=True)
 class Diff(Text):
-    """How two plans differ, in FIFO order. print() shows it as text.
+    """How two plans differ. print() shows it as text.
 
     Attributes:
-        a_ms: iteration time of the first plan.
+        a_ms: iteration time of the first plan, in its own task order.
         b_ms: iteration time of the second plan.
+        settings: what differs for the network as a whole, such as "micro-batches is 4 instead of 1".
         differences: the groups of operators that differ.
         raw: all fields, as the program prints them.
     """
 
     a_ms: float
     b_ms: float
+    settings: Tuple[str, ...]
     differences: Tuple[PlanDifference, ...]
     raw: Dict[str, Any] = field(repr=False)
     text: Callable[[], str] = field(repr=False, compare=False)
@@ -281,9 +284,10 @@ class Diff(Text):
     @classmethod
     def of(cls, data: Mapping[str, Any], text: Callable[[], str]) -> "Diff":
         differences = tuple(PlanDifference(each["what"], tuple(each["operators"]), Configuration.of(each["a"]),
-                                           Configuration.of(each["b"]), each["predicted_us"] / 1000,
-                                           each["change_us"] / 1000) for each in data["differences"])
-        return cls(data["a"]["predicted_us"] / 1000, data["b"]["predicted_us"] / 1000, differences, dict(data), text)
+                                           Configuration.of(each["b"]), ms(each.get("predicted_us")),
+                                           ms(each.get("change_us"))) for each in data["differences"])
+        return cls(data["a"]["predicted_us"] / 1000, data["b"]["predicted_us"] / 1000, tuple(data["settings"]),
+                   differences, dict(data), text)
 
 
 @dataclass(frozen=True)

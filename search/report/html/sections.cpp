@@ -75,6 +75,25 @@ std::string percent(double fraction) {
   return fixed(100 * fraction, fraction < 0.1 ? 1 : 0) + "\u00a0%";
 }  // no line ends in front of %
 
+namespace {
+
+// What the plan decides for the network as a whole, where it is not the default.
+std::string settings_sentence(const Problem& problem, const SearchReport& report) {
+  std::string text;
+  const auto add = [&](const std::string& setting) { text += (text.empty() ? " Settings: " : ", ") + setting; };
+  if (report.micro_batches > 1)
+    add(std::to_string(report.micro_batches) + " micro-batches" +
+        (report.fifo_order ? "" : " in " + report.task_order + " order"));
+  if (report.sharding != "none") add("sharding " + report.sharding);
+  for (const int p : report.recompute.indices()) add((p == 0 ? "recomputation of " : "") + report.recompute[p]);
+  if (report.precision != Precision::fp32) add("precision " + std::string(to_string(report.precision)));
+  if (const auto& optimizer = problem.whole().optimizer; optimizer && optimizer->kind != OptimizerKind::sgd)
+    add("optimizer " + std::string(to_string(optimizer->kind)));
+  return text.empty() ? "" : text + ".";
+}
+
+}  // namespace
+
 std::string verdict(const Analysis& analysis, const SearchReport& report) {
   const Problem& problem = analysis.problem();
   const double seconds = ms(analysis.makespan()) / 1e3;
@@ -95,6 +114,7 @@ std::string verdict(const Analysis& analysis, const SearchReport& report) {
             bytes_text(peak.needed) + " of " + bytes_text(peak.capacity) + ".";
   else if (peak.capacity > 0)
     text += " The fullest device needs " + bytes_text(peak.needed) + " of " + bytes_text(peak.capacity) + " of memory.";
+  text += settings_sentence(problem, report);
   return "<p class=\"verdict\">" + escaped(text) + "</p>\n";
 }
 

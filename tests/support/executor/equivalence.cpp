@@ -11,6 +11,7 @@
 #include "common/task_graph/issue_order.h"
 #include "executor/verify.h"
 #include "search/optimizer/evaluator.h"
+#include "search/optimizer/mcmc/mcmc.h"
 #include "search/problem_files.h"
 #include "tests/support/random_network.h"
 
@@ -148,6 +149,19 @@ Vector<std::string> one_forward_one_backward_order(const StrategyFile& file, int
 Vector<int64_t> predicted_memory(StrategyFile file, int ranks) {
   OnProcessors plan(std::move(file), ranks);
   return plan.evaluator().details_of_file(plan.file()).memory_bytes;
+}
+
+int64_t check_delta_simulation(StrategyFile file, int ranks, unsigned seed) {
+  OnProcessors plan(std::move(file), ranks);
+  McmcSettings settings;
+  settings.proposals = 20;
+  settings.seed = seed;
+  settings.chains = 1;
+  settings.simulator = SimulatorKind::checked;
+  const std::atomic<bool> stop{false};
+  const McmcResult found = search_mcmc(plan.evaluator().problem(), {{"drawn", plan.file().strategy}}, settings, {stop});
+  const CheckStatistics& checks = found.statistics.checks;
+  return checks.rejections + checks.predictions + checks.timelines;
 }
 
 EquivalenceCase random_case(unsigned seed, int ranks) {

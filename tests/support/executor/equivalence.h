@@ -27,6 +27,10 @@ struct EquivalenceCase {
 };
 EquivalenceCase random_case(unsigned seed, int ranks);
 
+// A chain of proposals that begins with a strategy file, under --simulator checked, which throws
+// SimulationDisagreement. How many answers of delta simulation were compared: none with recomputation or sharding.
+int64_t check_delta_simulation(StrategyFile file, int ranks, unsigned seed);
+
 // By rank: the bytes that ffsearch predicts for a strategy file on so many processors.
 Vector<int64_t> predicted_memory(StrategyFile file, int ranks);
 

@@ -55,8 +55,8 @@ TEST_CASE("what sharding cannot be is one message") {
   CHECK(message("zero") == "found \"zero\"; known: none, optimizer, gradients, parameters");
   CHECK(message("a=optimiser") == "found \"optimiser\"; did you mean \"optimizer\"?");
   CHECK(message("a=optimizer,b") == "found \"b\", expected PATTERN=WORD, such as layer*=parameters");
-  CHECK(message("c=optimizer") == "no operator is called \"c\"; known: a, b1, relu, b2, loss");
-  CHECK(message("c*=optimizer") == "no operator matches \"c*\"; known: a, b1, relu, b2, loss");
+  CHECK(message("conv=optimizer") == "no operator is called \"conv\"; known: a, b1, relu, b2, loss");
+  CHECK(message("conv*=optimizer") == "no operator matches \"conv*\"; known: a, b1, relu, b2, loss");
   CHECK(message("relu=optimizer") == "\"relu\" names no operator with trained parameters");
   CHECK(message("b1=optimizer,b2=gradients") ==
         "\"b1\" and \"b2\" share parameters, which have two shardings: optimizer by \"b1\" and gradients by \"b2\"");

@@ -107,7 +107,9 @@ void check_case(unsigned seed, const OnRank& on_rank, std::set<std::string>* typ
   compare(one.one_device, one.split, one.ranks, on_rank);
 }
 
-void check_memory_of_case(unsigned seed, int most_ranks) {
+// Predictions of a case: memory to the byte, delta simulation as full simulation. How many answers of the latter were
+// compared.
+int64_t check_predictions(unsigned seed, int most_ranks) {
   EquivalenceCase one = random_case(seed, 1 + static_cast<int>(seed % static_cast<unsigned>(most_ranks)));
   INFO(one.text);
   if (seed % 4 == 3) {
@@ -120,12 +122,17 @@ void check_memory_of_case(unsigned seed, int most_ranks) {
     Trainer trainer(one.split, *backend, transport, {one.split.graph.optimizer.value(), 7});
     check_memory(trainer.program(), predicted, transport.rank());
   });
+  int64_t compared = 0;
+  CHECK_NOTHROW(compared = check_delta_simulation(one.split, one.ranks, seed));
+  return compared;
 }
 
 }  // namespace
 
-TEST_CASE("ranks allocate what is predicted, for random strategies") {
-  for (unsigned seed = 0; seed < 200; ++seed) check_memory_of_case(seed, 4);
+TEST_CASE("ranks allocate what is predicted, and delta simulation predicts what full simulation does") {
+  int64_t compared = 0;
+  for (unsigned seed = 0; seed < 200; ++seed) compared += check_predictions(seed, 4);
+  CHECK(compared > 500);
 }
 
 TEST_CASE("random strategies compute what one device computes") {
@@ -163,10 +170,12 @@ TEST_CASE("sweep of random strategies, as many as asked for", "[.][sweep]") {
   char* dash = nullptr;
   const unsigned long begin = std::strtoul(asked, &dash, 10), end = std::strtoul(dash + 1, nullptr, 10);
   REQUIRE(end > begin);
+  int64_t compared = 0;
   for (unsigned long seed = begin; seed < end; ++seed) {
     check_case(static_cast<unsigned>(seed), seed % 2 ? on_cpu : on_cpu_poisoned, nullptr, 8);
-    check_memory_of_case(static_cast<unsigned>(seed), 8);
+    compared += check_predictions(static_cast<unsigned>(seed), 8);
   }
+  WARN(end - begin << " cases, " << compared << " answers of delta simulation compared");
 }
 
 TEST_CASE("a run of transfers has no member that depends on another and one transfer each way with a peer") {
