@@ -77,7 +77,8 @@ class CpuBackend : public Backend, public Bf16Kernels {
     }
   }
   std::string native_operators() const override {
-    return cpu::has_bf16_products() ? "linear, matmul, einsum and embedding" : "embedding";
+    return cpu::has_bf16_products() ? "linear, matmul, einsum, projections of multi_head_attention, and embedding"
+                                    : "embedding";
   }
 
   void* allocate(int64_t bytes) override {

@@ -1,13 +1,12 @@
-// Kernels that work on bf16 as it lies: of embeddings, and of the operators that are one product (bf16_products.h).
+// Kernels that work on bf16 as it lies: of embeddings, and of operators with products (bf16_products.h).
 // Others compute in f32 on converted values (common/kernels/converted_kernel.h).
 #include <algorithm>
 #include <optional>
 
-#include "common/errors.h"
-#include "common/kernels/cpu/bf16_conversion.h"
-#include "common/kernels/cpu/bf16_products.h"
+#include "common/kernels/cpu/bf16_kernel.h"
+#include "common/kernels/cpu/embedding_rows.h"
 #include "common/kernels/cpu/kernels.h"
-#include "common/operators/conversion.h"
+#include "common/operators/attention.h"
 #include "common/operators/einsum.h"
 #include "common/operators/embedding.h"
 #include "common/operators/linear.h"
@@ -25,65 +24,6 @@ FF_VECTORIZED void add_rows(const Bf16* matrix, int64_t rows, int64_t columns, f
   for (int64_t row = 0; row < rows; ++row, matrix += columns)
     for (int64_t column = 0; column < columns; ++column) sums[column] += f32_of(matrix[column]);
 }
-
-// What all of them share: which products there are, and operands that are not bf16.
-class Bf16Kernel : public Kernel {
- public:
-  Bf16Kernel(const Context& context, const KernelRequest& request, void* scratch)
-      : context_(context), definition_(request.definition), part_(request.part), scratch_(scratch),
-        forward_bytes_(conversion_layout(definition_, part_, false, request.input_gradients).bytes),
-        backward_bytes_(conversion_layout(definition_, part_, true, request.input_gradients).bytes),
-        workspace_(static_cast<size_t>(definition_.workspace_bytes(part_))) {}
-
-  bool is_fast() const {
-    return std::all_of(products_.begin(), products_.end(), [](const Bf16Product& one) { return one.is_fast(); });
-  }
-  // As much as in f32, so that memory does not depend on the processor.
-  int64_t workspace_bytes() const override { return workspace_.count(); }
-
- protected:
-  Scratch forward_scratch() const { return {scratch_, forward_bytes_}; }
-  Scratch backward_scratch() const { return {scratch_, backward_bytes_}; }
-  int product(const Bf16ProductShape& shape) {
-    products_.emplace_back(context_, shape);
-    return products_.count() - 1;
-  }
-  void run(int product, const void* left, const void* right, void* result, const Scratch& scratch,
-           const void* bias = nullptr) {
-    products_[product].run(context_, left, right, bias, result, scratch);
-  }
-  // The graph's own inputs are f32, which are rounded.
-  const void* input(const KernelArguments& arguments, int number, Scratch& scratch) const {
-    const void* const values = arguments.inputs[number];
-    if (definition_.inputs()[number].type == DataType::bf16) return values;
-    return rounded(static_cast<const float*>(values), definition_.input_block(number, part_).volume(), scratch);
-  }
-  // Master weights too.
-  const void* parameter(const KernelArguments& arguments, int number, Scratch& scratch) const {
-    const float* const values = arguments.parameters[number];
-    if (arguments.masters.empty() || !arguments.masters[number]) return values;
-    return rounded(values, definition_.parameter_block(number, part_).volume(), scratch);
-  }
-
-  const Context& context_;
-  const OperatorDefinition& definition_;
-  const Block part_;
-
- private:
-  // Half of what the conversion to f32 would take there.
-  static const void* rounded(const float* values, int64_t elements, Scratch& scratch) {
-    auto* const result = static_cast<Bf16*>(scratch.take(elements * static_cast<int64_t>(sizeof(Bf16))));
-    narrow(values, result, elements);
-    return result;
-  }
-
-  void* const scratch_;
-  const int64_t forward_bytes_, backward_bytes_;
-  Vector<Bf16Product> products_;
-
- protected:
-  Vector<char> workspace_;
-};
 
 // input [rows, in], weight [out, in], bias [out] -> output [rows, out].
 class LinearBf16 : public Bf16Kernel {
@@ -248,9 +188,8 @@ FF_VECTORIZED void add_row(const Bf16* row, float* sum, int64_t elements) {
 class EmbeddingBf16 : public Bf16Kernel {
  public:
   EmbeddingBf16(const Context& context, const KernelRequest& request, const Embedding& embedding, void* scratch)
-      : Bf16Kernel(context, request, scratch), name_(request.operator_name), vocabulary_(embedding.vocabulary),
-        rows_(embedding.rows(part_)), channels_(embedding.parameter_block(0, part_)[1].size()),
-        tokens_(embedding.input_block(0, part_).volume()) {}
+      : Bf16Kernel(context, request, scratch), rows_(embedding, request),
+        channels_(embedding.parameter_block(0, part_)[1].size()), tokens_(embedding.input_block(0, part_).volume()) {}
 
   void forward(const KernelArguments& arguments) override {
     const bool is_f32 = !arguments.masters.empty() && arguments.masters[0];
@@ -258,7 +197,7 @@ class EmbeddingBf16 : public Bf16Kernel {
     auto* output = reinterpret_cast<Bf16*>(arguments.outputs[0]);
     const float* const table = arguments.parameters[0];
     for (int64_t t = 0; t < tokens_; ++t, output += channels_) {
-      const int64_t row = own_row(tokens[t]);
+      const int64_t row = rows_.own(tokens[t]);
       if (row < 0) std::fill(output, output + channels_, Bf16{0});
       else if (is_f32) narrow(table + row * channels_, output, channels_);
       else std::copy_n(reinterpret_cast<const Bf16*>(table) + row * channels_, channels_, output);
@@ -267,25 +206,15 @@ class EmbeddingBf16 : public Bf16Kernel {
 
   void backward(const KernelArguments& arguments) override {
     float* const table = arguments.parameter_gradients[0];
-    if (!arguments.accumulates(0)) std::fill(table, table + rows_.size() * channels_, 0.0f);
+    if (!arguments.accumulates(0)) std::fill(table, table + rows_.count() * channels_, 0.0f);
     const auto* const tokens = static_cast<const int32_t*>(arguments.inputs[0]);
     const auto* gradient = reinterpret_cast<const Bf16*>(arguments.output_gradients[0]);
     for (int64_t t = 0; t < tokens_; ++t, gradient += channels_)
-      if (const int64_t row = own_row(tokens[t]); row >= 0) add_row(gradient, table + row * channels_, channels_);
+      if (const int64_t row = rows_.own(tokens[t]); row >= 0) add_row(gradient, table + row * channels_, channels_);
   }
 
  private:
-  // Within the part's rows of the table, or -1 for a token of another part.
-  int64_t own_row(int32_t token) const {
-    if (token < 0 || token >= vocabulary_)
-      throw InputError(name_ + ": found the token " + std::to_string(token) + ", expected one from 0 to " +
-                       std::to_string(vocabulary_ - 1));
-    return token >= rows_.begin && token < rows_.end ? token - rows_.begin : -1;
-  }
-
-  std::string name_;
-  int64_t vocabulary_;
-  Interval rows_;
+  EmbeddingRows rows_;
   int64_t channels_, tokens_;
 };
 
@@ -309,6 +238,10 @@ std::unique_ptr<Kernel> make_bf16_kernel(const Context& context, const KernelReq
   if (!has_bf16_products()) return nullptr;
   if (auto kernel = make<LinearBf16, Linear>(context, request, scratch)) return kernel;
   if (auto kernel = make<MatmulBf16, Matmul>(context, request, scratch)) return kernel;
+  if (const auto* const attention = dynamic_cast<const MultiHeadAttention*>(&request.definition)) {
+    auto kernel = make_multi_head_attention_bf16(context, request, *attention, scratch);
+    return kernel->is_fast() ? std::move(kernel) : nullptr;
+  }
   return make<EinsumBf16, Einsum>(context, request, scratch);
 }
 

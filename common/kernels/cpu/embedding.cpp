@@ -1,8 +1,6 @@
-#include "common/operators/embedding.h"
-
 #include <cstring>
 
-#include "common/errors.h"
+#include "common/kernels/cpu/embedding_rows.h"
 #include "common/kernels/cpu/kernels.h"
 
 namespace ff::cpu {
@@ -11,8 +9,7 @@ namespace {
 class EmbeddingKernel : public Kernel {
  public:
   EmbeddingKernel(const Embedding& embedding, const KernelRequest& request)
-      : name_(request.operator_name), vocabulary_(embedding.vocabulary), rows_(embedding.rows(request.part)),
-        channels_(embedding.parameter_block(0, request.part)[1].size()),
+      : rows_(embedding, request), channels_(embedding.parameter_block(0, request.part)[1].size()),
         tokens_(embedding.input_block(0, request.part).volume()) {}
 
   void forward(const KernelArguments& arguments) override {
@@ -20,7 +17,7 @@ class EmbeddingKernel : public Kernel {
     const size_t bytes = static_cast<size_t>(channels_) * sizeof(float);
     for (int64_t t = 0; t < tokens_; ++t) {
       float* output = arguments.outputs[0] + t * channels_;
-      if (const int64_t row = own_row(tokens[t]); row >= 0)
+      if (const int64_t row = rows_.own(tokens[t]); row >= 0)
         std::memcpy(output, arguments.parameters[0] + row * channels_, bytes);
       else std::memset(output, 0, bytes);
     }
@@ -29,25 +26,16 @@ class EmbeddingKernel : public Kernel {
   void backward(const KernelArguments& arguments) override {
     float* table = arguments.parameter_gradients[0];
     if (!table) return;  // of a constant
-    if (!arguments.accumulates(0)) std::memset(table, 0, static_cast<size_t>(rows_.size() * channels_) * sizeof(float));
+    if (!arguments.accumulates(0))
+      std::memset(table, 0, static_cast<size_t>(rows_.count() * channels_) * sizeof(float));
     const int32_t* tokens = static_cast<const int32_t*>(arguments.inputs[0]);
     for (int64_t t = 0; t < tokens_; ++t)
-      if (const int64_t row = own_row(tokens[t]); row >= 0)
+      if (const int64_t row = rows_.own(tokens[t]); row >= 0)
         add_to(arguments.output_gradients[0] + t * channels_, table + row * channels_, channels_);
   }
 
  private:
-  // Within the part's rows of the table, or -1 for a token of another part.
-  int64_t own_row(int32_t token) const {
-    if (token < 0 || token >= vocabulary_)
-      throw InputError(name_ + ": found the token " + std::to_string(token) + ", expected one from 0 to " +
-                       std::to_string(vocabulary_ - 1));
-    return token >= rows_.begin && token < rows_.end ? token - rows_.begin : -1;
-  }
-
-  std::string name_;
-  int64_t vocabulary_;
-  Interval rows_;
+  EmbeddingRows rows_;
   int64_t channels_, tokens_;
 };
 

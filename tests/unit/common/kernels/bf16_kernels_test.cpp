@@ -159,6 +159,81 @@ void check_two_operands(const OperatorDefinition& definition, bool parameter, do
     if (!parameter) check_near(at(db, j), expected_db[j], 16, false);
 }
 
+// Beside the kernel in f32 on the same operands. In bf16 the output and the gradients of queries, keys, values and
+// inputs are rounded, each by at most 2^-9 of its size; what is rounded is added up by products, whose result changes
+// by as much of its norm, but for sums that cancel.
+void check_attention(const std::string& attributes, bool bias, bool f32_input, bool masters) {
+  CAPTURE(attributes, f32_input, masters);
+  const auto graph_in = [&](DataType type) {
+    return parse_graph(parse_json(R"({"format":"ffgraph/1","name":"g","batch_size":3,"inputs":[
+        {"name":"x","shape":["batch",5,8],"dtype":"f32"},{"name":"y","shape":["batch",5],"dtype":"i32"}],"operators":[
+        {"name":"first","type":"linear","inputs":["x"],"attributes":{"out_features":8}},
+        {"name":"second","type":"multi_head_attention","inputs":[")" +
+                                      std::string(f32_input ? "x" : "first") + R"("],"attributes":{)" + attributes +
+                                      R"(}},{"name":"loss","type":"softmax_cross_entropy","inputs":["second","y"]}]})",
+                                  "g"),
+                       0, type);
+  };
+  const Graph bf16 = graph_in(DataType::bf16), f32 = graph_in(DataType::f32);
+  const OperatorDefinition &definition = *bf16.operators[1].definition, &reference = *f32.operators[1].definition;
+  const Block whole = definition.whole();
+  const int64_t elements = definition.input_block(0, whole).volume(),
+                outputs = definition.output_block(0, whole).volume();
+  const int parameters = definition.parameters().count();
+  const RoundedValues x(elements, 0.3), gradient(outputs, 0.5);
+  Vector<RoundedValues> weights;
+  for (const int p : definition.parameters().indices())
+    weights.emplace_back(definition.parameter_block(p, whole).volume(), 0.1 + p);
+  CHECK(parameters == (bias ? 2 : 1) * (attributes.find("key_value_heads") == std::string::npos ? 1 : 2));
+
+  KernelArguments in_f32, in_bf16;
+  Vector<float> y(outputs, 0), dx(elements, 0);
+  Vector<Bf16> y_bf16(outputs, 0), dx_bf16(elements, 0);
+  Vector<Vector<float>> gradients, gradients_bf16;
+  for (const RoundedValues& weight : weights) {
+    gradients.emplace_back(weight.values.size(), 1.0f);
+    in_f32.parameters.push_back(weight.as_f32.data());
+    in_bf16.parameters.push_back(masters ? weight.as_f32.data() : place(weight));
+  }
+  gradients_bf16 = gradients;
+  for (const int p : gradients.indices()) {
+    in_f32.parameter_gradients.push_back(gradients[p].data());
+    in_bf16.parameter_gradients.push_back(gradients_bf16[p].data());
+  }
+  in_f32.masters.assign(parameters, 0), in_bf16.masters.assign(parameters, masters ? uint8_t{1} : uint8_t{0});
+  in_f32.inputs = {x.as_f32.data()},
+  in_bf16.inputs = {f32_input ? static_cast<const void*>(x.as_f32.data()) : x.as_bf16.data()};
+  in_f32.outputs = {y.data()}, in_bf16.outputs = {place(y_bf16)};
+  TypedKernel typed(definition, whole, {!f32_input}), plain(reference, whole, {!f32_input});
+  typed.kernel().forward(in_bf16);
+  plain.kernel().forward(in_f32);
+  const auto check_alike = [](const auto& found, const auto& expected, const auto& value) {
+    double difference = 0, size = 0;
+    for (const int64_t i : expected.indices()) {
+      const double wanted = static_cast<double>(expected[i]);
+      difference += (value(found[i]) - wanted) * (value(found[i]) - wanted), size += wanted * wanted;
+    }
+    CHECK(size > 0);
+    CHECK(std::sqrt(difference / size) <= 1.0 / 128);
+  };
+  const auto of_bf16 = [](Bf16 value) { return static_cast<double>(f32_of(value)); };
+  check_alike(y_bf16, y, of_bf16);
+  // The same outputs for both, so that backward is compared alone.
+  for (const int64_t i : y.indices()) y[i] = f32_of(y_bf16[i]);
+  in_f32.output_gradients = {gradient.as_f32.data()}, in_bf16.output_gradients = {place(gradient)};
+  in_f32.input_gradients = {f32_input ? nullptr : dx.data()};
+  in_bf16.input_gradients = {f32_input ? nullptr : place(dx_bf16)};
+  for (const bool accumulates : {false, true}) {
+    for (KernelArguments* arguments : {&in_f32, &in_bf16})
+      arguments->accumulate.assign(parameters, accumulates ? uint8_t{1} : uint8_t{0});
+    plain.kernel().backward(in_f32);
+    typed.kernel().backward(in_bf16);
+    for (const int p : gradients.indices())
+      check_alike(gradients_bf16[p], gradients[p], [](float value) { return static_cast<double>(value); });
+  }
+  if (!f32_input) check_alike(dx_bf16, dx, of_bf16);
+}
+
 }  // namespace
 
 TEST_CASE("linear in bf16") {
@@ -169,6 +244,15 @@ TEST_CASE("linear in bf16") {
           (bias ? "true" : "false") + (relu ? R"(,"activation":"relu"}})" : "}}"));
       for (const bool masters : {true, false}) check_linear(graph.operators[1], relu, bias, false, masters);
       check_linear(graph.operators[0], false, true, true, false);
+    }
+}
+
+TEST_CASE("multi-head attention in bf16") {
+  for (const bool masters : {true, false})
+    for (const bool f32_input : {true, false}) {
+      check_attention(R"("heads":2)", true, f32_input, masters);
+      check_attention(R"("heads":4,"key_value_heads":2,"causal":true,"rotary_base":100,"bias":false)", false, f32_input,
+                      masters);
     }
 }
 
