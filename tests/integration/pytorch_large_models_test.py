@@ -35,7 +35,7 @@ PLANS = (
     [(ADAMW, name, ranks, ["--algorithm", "data-parallel", "--sharding", word])
      for name, word in STAGES for ranks in (2, 4)] +
     [(ADAMW, "ZeRO-3 of layers, ZeRO-1 of the rest", 2,
-      ["--algorithm", "data-parallel", "--sharding", "layer*=parameters,*=optimizer"]),
+      ["--algorithm", "data-parallel", "--sharding", "[0-1].*=parameters,*=optimizer"]),
      (BOTH, "3 micro-batches, pipeline, 1F1B, recomputation, ZeRO-3", 4,
       ["--algorithm", "pipeline", "--micro-batches", "3", "--schedule", "1f1b", "--recompute", "full", "--sharding",
        "parameters"])])
