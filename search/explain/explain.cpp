@@ -307,15 +307,16 @@ ComparedPlan compared_plan(Evaluator& evaluator, const StrategyFile& file) {
   return plan;
 }
 
-void describe_plan(const char* which, const ComparedPlan& plan, Explanation& result) {
+// With the memory, where settings differ.
+void describe_plan(const char* which, const ComparedPlan& plan, bool with_memory, Explanation& result) {
   const Nanoseconds own = plan.details.timeline.makespan, fifo = plan.details.makespan_fifo;
   result.json[which] = {{"predicted_us", us(own)},
                         {"predicted_fifo_us", us(fifo)},
                         {"memory_bytes", plan.memory_bytes},
                         {"fits_memory", plan.fullness <= 1}};
   result.text += std::string(which) + ": predicted iteration " + time_text(own) +
-                 (plan.details.fifo_order ? "" : ", in FIFO order " + time_text(fifo)) + "; " +
-                 bytes_text(plan.memory_bytes) + " on the fullest device" +
+                 (plan.details.fifo_order ? "" : ", in FIFO order " + time_text(fifo)) +
+                 (with_memory ? "; " + bytes_text(plan.memory_bytes) + " on the fullest device" : "") +
                  (plan.fullness > 1 ? format(", needs %.2f times the memory", plan.fullness) : "") + "\n";
 }
 
@@ -331,8 +332,7 @@ void explain_effects(Evaluator& evaluator, const Strategy& a, const Strategy& b,
   Vector<Decision> decisions;
   for (const Effect& effect : found) decisions.push_back(effect.decision);
   const Nanoseconds makespan = evaluator.evaluate(a).makespan;
-  result.text +=
-      operators_text(decisions, graph) + "what each difference alone changes, from a towards b, in FIFO order\n";
+  result.text += operators_text(decisions, graph) + "what each difference alone changes, from a towards b\n";
   for (const Effect& effect : found) result.json["differences"].push_back(effect_to_json(graph, effect, "a", "b"));
   for (const int e : found.indices())
     if (e < limit) result.text += effect_text(graph, found[e], makespan, " -> ");
@@ -396,9 +396,9 @@ Explanation explain_difference(Evaluator& evaluator_a, const StrategyFile& a, Ev
   const Problem& problem = evaluator_a.problem();
   Explanation result;
   result.text = heading(problem);
-  describe_plan("a", compared_plan(evaluator_a, a), result);
-  describe_plan("b", compared_plan(evaluator_b, b), result);
   const Vector<std::string> settings = settings_differences(a, b);
+  describe_plan("a", compared_plan(evaluator_a, a), !settings.empty(), result);
+  describe_plan("b", compared_plan(evaluator_b, b), !settings.empty(), result);
   result.json["settings"] = settings;
   result.json["differences"] = Json::array();
   if (!settings.empty()) result.text += "\nsettings of b that differ\n";
