@@ -4,8 +4,8 @@
     scripts/metamorphic.py [--build DIR] [--quick] [--seed N] [--relation NAME ...]
 
 Without --quick, all committed networks on five topologies and ffexec under mpirun: an hour of one core; --cases takes
-some of them. --quick is a part of it that takes less than a minute; ctest runs it. Relations on random networks: tests/unit/search/
-metamorphic_test.cpp and tests/unit/executor/plan/memory_prediction_test.cpp.
+some of them. --quick is a part of it that takes less than a minute; ctest runs it. Relations on random networks:
+tests/unit/search/metamorphic_test.cpp and tests/unit/executor/plan/memory_prediction_test.cpp.
 
 Exit code 1 where a relation does not hold. One is measured, not demanded: that the order of operators in a graph file
 does not matter (docs/simulator.md, "Ties").

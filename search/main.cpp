@@ -542,6 +542,14 @@ constexpr const char* out_of_memory_text =
     "ffsearch: out of memory: this problem needs more than this process may have (ulimit -v, control group); fewer "
     "--threads, --chains or devices need less\n";
 
+// Once, however many threads find that there is none.
+void say_out_of_memory() {
+  static std::atomic<bool> said{false};
+  if (said.exchange(true)) return;
+  if (write(STDERR_FILENO, out_of_memory_text, std::strlen(out_of_memory_text)) < 0) {  // nobody reads it
+  }
+}
+
 // Memory that is given back when there is no more, so that what is thrown then can be handled: destructors of JSON
 // values allocate. Where this does not do, the message is all that is left.
 std::atomic<char*> reserve{nullptr};
@@ -551,8 +559,7 @@ void handle_out_of_memory() {
     delete[] bytes;
     throw std::bad_alloc();
   }
-  if (write(STDERR_FILENO, out_of_memory_text, std::strlen(out_of_memory_text)) < 0) {  // nobody reads it
-  }
+  say_out_of_memory();
   _exit(ff::exit_machine);
 }
 
@@ -656,7 +663,7 @@ int main(int argc, char** argv) {
     std::cerr << "ffsearch: " << error.what() << std::endl;
     return stop_requested ? ff::exit_interrupted : ff::exit_machine;
   } catch (const std::bad_alloc&) {
-    std::cerr << out_of_memory_text;
+    say_out_of_memory();
     return ff::exit_machine;
   } catch (const std::system_error& error) {
     std::cerr << "ffsearch: the system refused a thread or a lock: " << error.what()

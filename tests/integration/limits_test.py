@@ -67,6 +67,14 @@ class Limits(unittest.TestCase):
                     found = json.loads((self.work / "s.json").read_text())["provenance"]["chain_hash"]
                     self.assertEqual(found, expected)
 
+    def test_threads_that_find_no_memory_give_one_message(self):
+        for megabytes in (240, 260, 280, 300):  # several threads find none at the same time
+            with self.subTest(megabytes):
+                code, stdout, stderr = self.search("--threads", 64, "--proposals", 1000, "--chains", 64,
+                                                   limits=[(resource.RLIMIT_AS, megabytes << 20)])
+                self.assertEqual(stdout, "")
+                self.assertIn((code, stderr), [(0, ""), (3, OUT_OF_MEMORY)])
+
     def test_a_file_beyond_the_limit_of_file_sizes_leaves_nothing(self):
         code, stdout, stderr = self.search("--algorithm", "data-parallel", graph="vgg16",
                                            limits=[(resource.RLIMIT_FSIZE, 1024)])

@@ -113,6 +113,7 @@ void OracleTeam::add(Vector<Change> changes, double largest_cost) {
     if (knows_next()) return;  // since it was asked
     if (spare_.empty()) {
       proposals_.push_back(std::make_unique<Proposal>());
+      spare_.reserve(proposals_.size());  // so that taking back a proposal needs no memory
       spare_.push_back(proposals_.back().get());
     }
     Proposal& proposal = *spare_.back();
@@ -193,16 +194,16 @@ OracleTeam::Proposal* OracleTeam::begin_next(int number) {
 bool OracleTeam::predict_next(int number) {
   Member& member = members_[number];
   Proposal* proposal = nullptr;
-  CatchUp what;
-  {
-    const std::lock_guard lock(mutex_);
-    proposal = begin_next(number);
-    if (!proposal) return false;
-    what = what_to_catch_up(member);
-  }
   std::optional<Prediction> prediction;
   std::exception_ptr failure;
   try {
+    CatchUp what;
+    {
+      const std::lock_guard lock(mutex_);
+      proposal = begin_next(number);
+      if (!proposal) return false;
+      what = what_to_catch_up(member);  // which copies a strategy: there may be no memory for it
+    }
     catch_up(member, std::move(what));
     prediction = member.oracle->propose(proposal->changes, proposal->largest_cost, &proposal->in_vain);
     member.asked = true;
