@@ -13,6 +13,7 @@
 #include "search/explain/critical_path.h"
 #include "search/framework_arguments.h"
 #include "search/framework_settings.h"
+#include "search/optimizer/alike_ranks.h"
 #include "search/optimizer/baselines/propagate.h"
 #include "search/optimizer/folding.h"
 #include "search/optimizer/lower_bound.h"
@@ -92,18 +93,19 @@ SearchReport describe(const Problem& problem, const Evaluator::Details& details)
   report.recompute = problem.settings.recompute;
   report.precision = problem.settings.precision;
   report.sharding = written_sharding(problem.settings);
-  report.transfer_bytes = details.tasks.transfer_bytes;
-  report.synchronization_bytes = details.tasks.synchronization_bytes;
   for (int t : details.tasks.tasks.indices()) {
     const Task& task = details.tasks.tasks[t];
-    if (is_compute(task.kind)) report.compute += details.costs.duration[t];
+    const int64_t times = problem.replicas ? problem.replicas->tasks_of(details.tasks, task) : 1;
+    report.transfer_bytes += times * details.tasks.transferred_bytes(task);
+    report.synchronization_bytes += times * details.tasks.synchronized_bytes(task);
+    if (is_compute(task.kind)) report.compute += times * details.costs.duration[t];
     SearchReport::CollectiveUse* use = nullptr;
     if (is_edge_collective(task.kind))
       use = &report.collectives[details.tasks.collectives[task.collective].kind(direction_of(task.kind))];
     else if (is_parameter_collective(task.kind) || is_parameter_transfer(task.kind)) use = &report.synchronization;
     if (!use) continue;
-    ++use->count;
-    use->time += details.costs.duration[t];
+    use->count += times;
+    use->time += times * details.costs.duration[t];
   }
   report.memory_bytes = details.memory_bytes;
   report.sources = details.sources;
@@ -455,7 +457,9 @@ bool look_at_folded(Parallelism parallelism, const StrategyFile& file, const Cos
   found->plan.settings.recompute = file.settings.recompute;
   Loaded loaded =
       load({std::move(found->graph), std::move(found->topology), {}, found->plan.settings, found->replicas}, costs);
-  Evaluator evaluator(loaded.problem());
+  Problem problem = loaded.problem();
+  problem.replicas = with_stand_ins(problem, parallelism, found->plan.strategy);
+  Evaluator evaluator(problem);
   look(evaluator, found->plan.strategy);
   return true;
 }
@@ -464,14 +468,17 @@ bool look_at_folded(Parallelism parallelism, const StrategyFile& file, const Cos
 void unfold(SearchReport& report, const Replicas& replicas) {
   Vector<int64_t> memory_bytes(replicas.topology.devices.size(), 0);
   for (const DeviceId simulated : replicas.devices.indices())
-    for (const DeviceId device : replicas.devices[simulated]) memory_bytes[device] = report.memory_bytes[simulated];
+    for (const DeviceId device : replicas.devices[simulated])
+      memory_bytes[device] =
+          report.memory_bytes[replicas.stand_ins.empty() ? simulated : replicas.stand_ins[simulated]];
   report.memory_bytes = std::move(memory_bytes);
   report.transfer_bytes *= replicas.count;
   report.compute *= replicas.count;
   for (auto& [kind, use] : report.collectives) use.count *= replicas.count, use.time *= replicas.count;
   for (int64_t* const count : {&report.sources.profile, &report.sources.measured, &report.sources.analytic})
     *count *= replicas.count;
-  report.details["simulated_devices"] = replicas.devices.size();
+  report.details["simulated_devices"] =
+      replicas.stand_ins.empty() ? replicas.devices.size() : replicas.devices_with_tasks().size();
 }
 
 std::optional<SearchReport> folded_report(const Parallelism& parallelism, const StrategyFile& file,

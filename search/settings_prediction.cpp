@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "common/task_graph/issue_order.h"
+#include "search/optimizer/alike_ranks.h"
 
 namespace ff {
 namespace {
@@ -121,7 +122,10 @@ SimulatedSettings::SimulatedSettings(const Parallelism& parallelism, const Graph
                                      const CostOptions& costs)
     : costs_(with_conventions(costs, parallelism)), plan_(plan_of_some(parallelism, graph, topology)),
       strategy_(std::move(plan_.plan.strategy)),
-      groups_(parallelism.data / (plan_.replicas ? plan_.replicas->count : 1)) {}
+      groups_(parallelism.data / (plan_.replicas ? plan_.replicas->count : 1)) {
+  Loaded one = load(files_of(plan_, 1), costs_);
+  plan_.replicas = with_stand_ins(one.problem(), parallelism, strategy_);
+}
 
 SimulatedSettings::Iteration::Iteration(const SimulatedSettings& settings, int micro_batches)
     : strategy_(settings.strategy_), loaded_(load(files_of(settings.plan_, micro_batches), settings.costs_)),

@@ -1,6 +1,6 @@
 // What an iteration takes under settings (optimizer/parallelism.h), for many devices and micro-batches: of
-// data-parallel groups that do the same one is simulated (optimizer/folding.h), and of a long row of micro-batches the
-// first ones.
+// data-parallel groups that do the same one is simulated (optimizer/folding.h), of the devices of a tensor-parallel
+// group that do the same one of them (optimizer/alike_ranks.h), and of a long row of micro-batches the first ones.
 #pragma once
 
 #include "search/optimizer/evaluator.h"
@@ -28,6 +28,10 @@ class SimulatedSettings {
   const Strategy& strategy() const { return strategy_; }  // of one micro-batch
   const Topology& topology() const { return plan_.topology; }
   int groups() const { return groups_; }  // that are simulated
+  // How many tasks of these groups a simulated one stands for.
+  int64_t tasks_of(const TaskGraph& tasks, const Task& task) const {
+    return plan_.replicas ? plan_.replicas->tasks_of(tasks, task) : 1;
+  }
 
   // With so many micro-batches.
   class Iteration {

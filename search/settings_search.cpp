@@ -44,7 +44,8 @@ ShapeCosts costs_of_shape(const Parallelism& parallelism, const Graph& graph, co
   for (const int t : details.tasks.tasks.indices()) {
     const Task& task = details.tasks.tasks[t];
     const Nanoseconds duration = details.costs.duration[t];
-    if (is_compute(task.kind)) busy[task.device] += duration, result.compute += duration;
+    if (is_compute(task.kind))
+      busy[task.device] += duration, result.compute += settings.tasks_of(details.tasks, task) * duration;
     else if (is_edge_collective(task.kind))
       for (const DeviceId device : details.tasks.holders(task)) busy[device] += duration;
     else if (is_parameter_collective(task.kind))

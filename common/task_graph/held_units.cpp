@@ -154,7 +154,7 @@ HeldUnits::Found HeldUnits::of(int number, const ParameterGroup& group) {
   for (const int p : pieces->indices()) {
     const int32_t unit = units.number_of(holders[p], owners[p]);
     if (unit == found.units.count())
-      found.units.push_back({number, numbers[p], members(holders[p]), owners[p], {}, 0, 1});
+      found.units.push_back({number, numbers[p], members(holders[p]), owners[p], {}, 0, replicas_});
     found.units[unit].pieces.push_back(&(*pieces)[p]);
     found.units[unit].bytes += (*pieces)[p].block.volume() * element_bytes;
   }
@@ -166,7 +166,7 @@ HeldUnits::Found HeldUnits::of(int number, const ParameterGroup& group) {
 HeldUnits::Found HeldUnits::by_listing(int number, const ParameterGroup& group) const {
   Found found;
   auto pieces = std::make_shared<Vector<ParameterPiece>>(parameter_pieces(graph_, group, strategy_));
-  for (SynchronizationUnit& unit : synchronization_units(number, *pieces, strategy_, synchronization_)) {
+  for (SynchronizationUnit& unit : synchronization_units(number, *pieces, strategy_, synchronization_, replicas_)) {
     const bool held = std::any_of(unit.pieces[0]->users.begin(), unit.pieces[0]->users.end(), [&](const auto& user) {
       return std::binary_search(own_[user.first].begin(), own_[user.first].end(), user.second);
     });

@@ -1,4 +1,4 @@
-// The synchronization units that one device holds, found without cutting what other devices hold.
+// The synchronization units that some devices hold, found without cutting what other devices hold.
 #pragma once
 
 #include <map>
@@ -12,15 +12,16 @@
 namespace ff {
 
 // All must outlive this. `alike` gives operators with equal blocks (part_blocks.h) equal numbers; `own` are the
-// device's parts by operator, ascending.
+// devices' parts by operator, ascending; `replicas` as synchronization_units has them.
 class HeldUnits {
  public:
   HeldUnits(const Graph& graph, const Strategy& strategy, Synchronization synchronization, const Vector<int>& alike,
-            const Vector<Vector<int32_t>>& own)
-      : graph_(graph), strategy_(strategy), synchronization_(synchronization), alike_(alike), own_(own) {}
+            const Vector<Vector<int32_t>>& own, int replicas = 1)
+      : graph_(graph), strategy_(strategy), synchronization_(synchronization), alike_(alike), own_(own),
+        replicas_(replicas) {}
 
   struct Found {
-    std::shared_ptr<const Vector<ParameterPiece>> pieces;  // those held, of which users are the device's own parts
+    std::shared_ptr<const Vector<ParameterPiece>> pieces;  // those held, of which users are the devices' own parts
     Vector<SynchronizationUnit> units;                     // as synchronization_units has them, of these pieces
   };
   Found of(int number, const ParameterGroup& group);
@@ -59,6 +60,7 @@ class HeldUnits {
   const Synchronization synchronization_;
   const Vector<int>& alike_;
   const Vector<Vector<int32_t>>& own_;
+  const int replicas_;
   static constexpr int most_known = 64;
   Vector<Containing> known_;
   std::map<Vector<int64_t>, Grid> grids_;  // by the operators that use it

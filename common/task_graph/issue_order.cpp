@@ -338,7 +338,8 @@ NamedOrder order_by_names(const TaskGraphBuilder& builder, const TaskGraph& grap
   result.named = named.count();
   for (const Task& task : graph.tasks)
     if (!is_transfer(task.kind))
-      result.counted += graph.device < 0 || !is_collective(task.kind) || graph.holders(task)[0] == graph.device;
+      result.counted += graph.devices.empty() || !is_collective(task.kind) ||
+                        std::binary_search(graph.devices.begin(), graph.devices.end(), graph.holders(task)[0]);
   if (result.named < result.counted) return result;
   // Of a transfer: that of its producer, or reader, and on which side of it.
   Vector<std::tuple<int64_t, int, TaskKey, int>> places;

@@ -31,10 +31,10 @@ struct EdgeCollective {
   }
 };
 
-// Of all devices, or of one: then its compute tasks and updates, the transfers that begin or end there, the collectives
-// that it takes part in, and the order among these. A task's key is the same in both.
+// Of all devices, or of some: then their compute tasks and updates, the transfers that begin or end there, the
+// collectives that they take part in, and the order among these. A task's key is the same in both.
 struct TaskGraph {
-  DeviceId device = -1;                                           // -1: of all
+  Vector<DeviceId> devices;                                       // ascending; empty: of all
   Synchronization synchronization = Synchronization::all_reduce;  // of all groups, the furthest
   Vector<Synchronization> synchronization_of_group;               // empty: `synchronization` is that of each
   Vector<Vector<int32_t>> parts;                                  // [operator], ascending: those whose tasks are here
@@ -49,12 +49,6 @@ struct TaskGraph {
   Vector<int32_t> successors;
   Vector<int32_t> predecessor_count;
   Vector<std::shared_ptr<const void>> kept;  // what pairs and pieces point into
-  // Of the activation and gradient transfers here; of collectives what k devices receive from others, if they send
-  // alike.
-  int64_t transfer_bytes = 0;
-  // 2 (k-1) times the bytes of each unit with k holders: what a ring moves in all, and what goes to an owner and back;
-  // (k-1) times them for each collective of shards
-  int64_t synchronization_bytes = 0;
 
   Synchronization synchronization_of(int group) const {
     return synchronization_of_group.empty() ? synchronization : synchronization_of_group[group];
@@ -79,6 +73,28 @@ struct TaskGraph {
     return task.kind == TaskKind::synchronization && is_sharded(synchronization_of(units[task.unit].group))
                ? CollectiveKind::reduce_scatter
                : CollectiveKind::all_reduce;
+  }
+  // What a transfer of an edge moves, or what the k devices of a collective receive from others, if they send alike; 0
+  // for other tasks.
+  int64_t transferred_bytes(const Task& task) const {
+    if (is_edge_transfer(task.kind)) return task.bytes;
+    return is_edge_collective(task.kind) ? received_bytes(task, holders(task).count()) : 0;
+  }
+  // Likewise of parameters: of a unit with k holders 2 (k-1) times its bytes, which is what a ring moves in all, and
+  // what goes to an owner and back; (k-1) times them for each collective of shards.
+  int64_t synchronized_bytes(const Task& task) const {
+    if (is_parameter_transfer(task.kind)) return task.bytes;
+    return is_parameter_collective(task.kind) ? received_bytes(task, units[task.unit].holder_count()) : 0;
+  }
+  int64_t transfer_bytes() const {  // of all tasks
+    int64_t bytes = 0;
+    for (const Task& task : tasks) bytes += transferred_bytes(task);
+    return bytes;
+  }
+
+ private:
+  int64_t received_bytes(const Task& task, int64_t holders) const {
+    return (collective_kind(task) == CollectiveKind::all_reduce ? 2 : 1) * (holders - 1) * task.bytes;
   }
 };
 
@@ -112,8 +128,9 @@ class TaskGraphBuilder {
   int first_alike(int edge) const { return first_alike_[edge]; }
 
   TaskGraph build(const Strategy& strategy);
-  // Of one device, in a time that grows with what it meets, not with how many devices there are.
-  TaskGraph build(const Strategy& strategy, DeviceId device);
+  // Of some devices, ascending, in a time that grows with what they meet, not with how many devices there are.
+  TaskGraph build(const Strategy& strategy, const Vector<DeviceId>& devices);
+  TaskGraph build(const Strategy& strategy, DeviceId device) { return build(strategy, Vector<DeviceId>{device}); }
 
   // The blocks of an edge under these degrees at its ends.
   std::shared_ptr<const BlockPairs> pairs(int edge, const Degrees& producer, const Degrees& consumer);

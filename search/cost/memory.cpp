@@ -458,32 +458,43 @@ Vector<int64_t> MemoryModel::bytes(const Strategy& strategy) {
 Vector<int64_t> MemoryModel::bytes(const Strategy& strategy, const TaskGraph& tasks, const Vector<int>& order,
                                    TransferBuffers buffers, const Vector<bool>& laid_out) {
   const Needs needs = this->needs(strategy, tasks, order, buffers, laid_out);
-  Vector<int64_t> result;
-  for (const DeviceId device : bytes_.indices()) result.push_back(needs.bytes(device));
+  Vector<int64_t> result(bytes_.size(), 0);
+  for (const DeviceId device : devices_of(tasks)) result[device] = needs.bytes(device);
   return result;
+}
+
+Vector<DeviceId> MemoryModel::devices_of(const TaskGraph& tasks) const {
+  if (!tasks.devices.empty()) return tasks.devices;
+  Vector<DeviceId> all(bytes_.size());
+  std::iota(all.begin(), all.end(), 0);
+  return all;
 }
 
 MemoryModel::Needs MemoryModel::needs(const Strategy& strategy, const TaskGraph& tasks, const Vector<int>& order,
                                       TransferBuffers buffers, const Vector<bool>& laid_out) {
-  Vector<DeviceId> devices(bytes_.size());
-  std::iota(devices.begin(), devices.end(), 0);
+  const Vector<DeviceId> devices = devices_of(tasks);
   const Vector<int64_t> none(bytes_.size(), 0);
-  Needs result{none, none, none, plan_memory(builder_, strategy, tasks, order, devices, buffers, laid_out)};
+  Needs result{none, none, none, Vector<MemoryPlan>(bytes_.size())};
+  Vector<bool> planned_laid_out;
+  if (!laid_out.empty())
+    for (const DeviceId device : devices) planned_laid_out.push_back(laid_out[device]);
+  Vector<MemoryPlan> plans = plan_memory(builder_, strategy, tasks, order, devices, buffers, planned_laid_out);
+  for (const int i : devices.indices()) result.plans[devices[i]] = std::move(plans[i]);
   Vector<int64_t> conversions = none;  // one scratch memory serves all parts on a device
   // one copy serves all that read the same block
   std::set<std::tuple<DeviceId, TensorId, Vector<int64_t>>> inputs;
   for (OperatorId id = 0; id < static_cast<OperatorId>(graph().operators.size()); ++id) {
     const Operator& op = graph().operators[id];
     const PartBytes& bytes = part_bytes(id, strategy[id].degrees);
-    for (size_t part = 0; part < bytes.fixed.size(); ++part) {
+    for (const int32_t part : tasks.parts[id]) {
       const DeviceId device = strategy[id].devices[part];
       result.other[device] += bytes.fixed[part];
       conversions[device] = std::max(conversions[device], bytes.conversions[part]);
-      result.scratch[device] = std::max(result.scratch[device], scratch(bytes, static_cast<int>(part), device));
+      result.scratch[device] = std::max(result.scratch[device], scratch(bytes, part, device));
       for (size_t i = 0; i < op.inputs.size(); ++i) {
         if (graph().tensors[op.inputs[i]].producer >= 0) continue;
-        const Block block = op.definition->input_block(
-            static_cast<int>(i), op.definition->part(strategy[id].degrees, static_cast<int64_t>(part)));
+        const Block block =
+            op.definition->input_block(static_cast<int>(i), op.definition->part(strategy[id].degrees, part));
         if (!inputs.emplace(device, op.inputs[i], corners(block)).second)
           result.other[device] -= bytes_of(graph().tensors[op.inputs[i]].type, block);
       }

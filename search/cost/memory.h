@@ -37,7 +37,7 @@ class MemoryModel {
   // most and found much sooner; empty: true.
   Vector<int64_t> bytes(const Strategy& strategy, const TaskGraph& tasks, const Vector<int>& order,
                         TransferBuffers buffers, const Vector<bool>& laid_out = {});
-  // The same, by kind and device.
+  // The same, by kind and device; 0 for devices that the task graph is not of.
   struct Needs {
     Vector<int64_t> parameters;  // with gradients and the optimizer's state
     Vector<int64_t> other;       // workspaces, conversions, inputs of the graph, losses, statistics
@@ -58,6 +58,7 @@ class MemoryModel {
   void undo();  // the last change
 
  private:
+  Vector<DeviceId> devices_of(const TaskGraph& tasks) const;
   struct Need {
     DeviceId device;
     int64_t bytes;

@@ -1,11 +1,13 @@
-// Data-parallel groups that do the same at the same time, of which one is simulated.
+// Data-parallel groups that do the same at the same time, of which one is simulated; and within it, of each
+// tensor-parallel group, one device.
 //
 // Where every group of devices has the same kernels and links, reads samples of its own, and meets the others only
 // where parameters are synchronized, all groups have the same timeline: the one that is simulated stands for all. What
 // it synchronizes is priced as among the devices of all groups, and shards are cut for all of them (sharded_units.h).
-// optimizer/folding.h says when this is so.
+// optimizer/folding.h says when this is so, optimizer/alike_ranks.h for the devices of a tensor-parallel group.
 #pragma once
 
+#include "common/task_graph/task_graph.h"
 #include "common/topology.h"
 #include "common/vector.h"
 
@@ -15,6 +17,24 @@ struct Replicas {
   int count = 1;                     // groups that the simulated one stands for, itself included
   Topology topology;                 // of all groups; channels are numbered as in the one that is simulated
   Vector<Vector<DeviceId>> devices;  // [simulated device]: those of `topology` that it stands for; its own comes first
+  // [simulated device]: the one of its tensor-parallel group whose tasks are simulated for both; empty: all are.
+  Vector<DeviceId> stand_ins = {};
+
+  // Ascending; empty: those of all devices.
+  Vector<DeviceId> devices_with_tasks() const {
+    Vector<DeviceId> devices = stand_ins;
+    sort_and_unique(devices);
+    return devices;
+  }
+  // How many tasks of the simulated groups a task stands for, itself included.
+  int64_t tasks_of(const TaskGraph& tasks, const Task& task) const {
+    if (stand_ins.empty()) return 1;
+    if (!is_collective(task.kind)) return std::count(stand_ins.begin(), stand_ins.end(), task.device);
+    const Vector<DeviceId>& holders = tasks.holders(task);
+    const auto has_tasks = [&](DeviceId device) { return stand_ins[device] == device; };
+    if (!std::all_of(holders.begin(), holders.end(), has_tasks)) return 1;  // of several ranks
+    return std::count(stand_ins.begin(), stand_ins.end(), holders[0]);
+  }
 };
 
 }  // namespace ff

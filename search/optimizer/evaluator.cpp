@@ -39,6 +39,11 @@ double Evaluator::fullness(const Vector<int64_t>& used) const {
   return most;
 }
 
+TaskGraph Evaluator::tasks_of(const Strategy& strategy) {
+  if (!problem_.replicas || problem_.replicas->stand_ins.empty()) return builder_.build(strategy);
+  return builder_.build(strategy, problem_.replicas->devices_with_tasks());
+}
+
 Evaluator::Memory Evaluator::memory(const Strategy& strategy, const TaskGraph& tasks, const Vector<int>& order) {
   Memory preallocated{memory_.bytes(strategy, tasks, order, TransferBuffers::preallocated),
                       TransferBuffers::preallocated, order};
@@ -87,7 +92,7 @@ void Evaluator::look() const {
 Evaluator::Details Evaluator::in_fifo_order(const Strategy& of_one) {
   Details details;
   const Strategy& strategy = details.strategy = expanded(of_one);
-  details.tasks = builder_.build(strategy);
+  details.tasks = tasks_of(strategy);
   look();
   details.costs = cost_model_.costs(details.tasks, strategy);
   look();
@@ -123,7 +128,7 @@ Timeline Evaluator::one_forward_one_backward(const Strategy& expanded, const Tas
 
 Prediction Evaluator::estimate(const Strategy& of_one, double memory_scale) {
   const Strategy strategy = expanded(of_one);
-  const TaskGraph tasks = builder_.build(strategy);
+  const TaskGraph tasks = tasks_of(strategy);
   const Timeline timeline = simulate_full(tasks, cost_model_.costs(tasks, strategy));
   return prediction(timeline.makespan, memory_limited_ ? memory_scale * fullness(memory_.bytes(strategy)) : 0);
 }

@@ -1,4 +1,4 @@
-// Derives a task graph: of all devices, or of one.
+// Derives a task graph: of all devices, or of some.
 #include <map>
 
 #include "common/task_graph/assembly/draft.h"
@@ -16,10 +16,11 @@ namespace {
 
 class Assembly {
  public:
-  Assembly(TaskGraphBuilder& builder, const Strategy& strategy, DeviceId device)
-      : draft_(builder, strategy, device), builder_(builder), graph_(builder.graph()), strategy_(strategy),
+  Assembly(TaskGraphBuilder& builder, const Strategy& strategy, const Vector<DeviceId>& devices)
+      : draft_(builder, strategy, devices), builder_(builder), graph_(builder.graph()), strategy_(strategy),
         edge_collectives_(graph_, strategy, builder.alike()),
-        held_units_(graph_, strategy, builder.synchronization(), builder.alike(), draft_.result.parts),
+        held_units_(graph_, strategy, builder.synchronization(), builder.alike(), draft_.result.parts,
+                    builder.replicas()),
         recomputation_(draft_), shard_rounds_(draft_, recomputation_) {}
 
   TaskGraph build() {
@@ -127,7 +128,6 @@ class Assembly {
     transfer.pair = &pair;
     transfer.bytes = pair.bytes;
     const int32_t index = draft_.add(transfer);
-    draft_.result.transfer_bytes += pair.bytes;
     draft_.add_order(sends, index);
     draft_.add_order(index, receives);
   }
@@ -139,7 +139,7 @@ class Assembly {
     Copies copies{*this, edge};
     for (int number : collectives.indices()) {
       const Vector<DeviceId>& holders = collectives[number].holders;
-      if (!draft_.whole() && !std::binary_search(holders.begin(), holders.end(), draft_.device)) continue;
+      if (!draft_.any_here(holders)) continue;
       count_copies(*exchanges, exchanges->exchanges[number], collectives[number].kind, gradient, copies);
       EdgeCollective moved{e, number, collectives[number], exchanges};
       add_collective(moved, Direction::forward);
@@ -149,7 +149,6 @@ class Assembly {
   }
 
   void add_collective(const EdgeCollective& moved, Direction direction) {
-    const int64_t moved_bytes = (std::ssize(moved.collective.holders) - 1) * moved.collective.bytes;
     const TaskKind kind = collective_kind(direction);
     Task task{make_task_key(kind, moved.edge, moved.number, 0), kind};
     task.edge = moved.edge;
@@ -157,7 +156,6 @@ class Assembly {
     task.collective = static_cast<int32_t>(draft_.result.collectives.size());
     task.bytes = moved.collective.bytes;
     draft_.connect(exchange_join(direction, builder_.edges()[moved.edge], moved.exchange()), draft_.add(task));
-    draft_.result.transfer_bytes += moved.collective.kind == CollectiveKind::all_reduce ? 2 * moved_bytes : moved_bytes;
   }
 
   // Adds what an edge makes the tasks here copy (edge_copies.h).
@@ -274,7 +272,6 @@ class Assembly {
       if (is_here) draft.add_update(place, work);
       draft.add_transfer(TaskKind::parameter_values, place);
     }
-    draft_.result.synchronization_bytes += 2 * (unit.holder_count() - 1) * unit.bytes;
     draft.link_barriers(barriers_);
     draft.link(AfterUpdate::owner_sends);
   }
@@ -294,12 +291,10 @@ class Assembly {
 }  // namespace
 }  // namespace assembly
 
-TaskGraph TaskGraphBuilder::build(const Strategy& strategy) {
-  return assembly::Assembly(*this, strategy, assembly::all_devices).build();
-}
+TaskGraph TaskGraphBuilder::build(const Strategy& strategy) { return assembly::Assembly(*this, strategy, {}).build(); }
 
-TaskGraph TaskGraphBuilder::build(const Strategy& strategy, DeviceId device) {
-  return assembly::Assembly(*this, strategy, device).build();
+TaskGraph TaskGraphBuilder::build(const Strategy& strategy, const Vector<DeviceId>& devices) {
+  return assembly::Assembly(*this, strategy, devices).build();
 }
 
 }  // namespace ff

@@ -2,20 +2,22 @@
 
 namespace ff::assembly {
 
-Draft::Draft(TaskGraphBuilder& builder_, const Strategy& strategy_, DeviceId device_)
-    : builder(builder_), graph(builder_.graph()), strategy(strategy_), device(device_) {
-  result.device = device;
+Draft::Draft(TaskGraphBuilder& builder_, const Strategy& strategy_, const Vector<DeviceId>& devices)
+    : builder(builder_), graph(builder_.graph()), strategy(strategy_) {
+  result.devices = devices;
+  if (!devices.empty()) here_.assign(devices.back() + 1, false);
+  for (const DeviceId device : devices) here_[device] = true;
   result.synchronization = builder.synchronization();
   result.synchronization_of_group = builder.synchronization_by_group();
   result.pairs.resize(builder.edges().size());
   DeviceId most = -1;
   for (OperatorId op : graph.operator_ids()) {
     Vector<int32_t>& parts = result.parts.emplace_back();
-    const Vector<DeviceId>& devices = strategy[op].devices;
-    check_parts_in_keys(graph.operators[op].name, devices.count());
-    for (int32_t part = 0; part < devices.count(); ++part) {
-      if (is_here(devices[part])) parts.push_back(part);
-      most = std::max(most, devices[part]);
+    const Vector<DeviceId>& of_parts = strategy[op].devices;
+    check_parts_in_keys(graph.operators[op].name, of_parts.count());
+    for (int32_t part = 0; part < of_parts.count(); ++part) {
+      if (is_here(of_parts[part])) parts.push_back(part);
+      most = std::max(most, of_parts[part]);
     }
   }
   check_room_in_keys("strategy", "devices", int64_t{most} + 1, most_key_parts);

@@ -9,20 +9,21 @@
 
 namespace ff::assembly {
 
-constexpr DeviceId all_devices = -1;
-
 class Draft {
  public:
-  Draft(TaskGraphBuilder& builder, const Strategy& strategy, DeviceId device);
+  // `devices`: whose tasks are to be there, ascending; empty: all.
+  Draft(TaskGraphBuilder& builder, const Strategy& strategy, const Vector<DeviceId>& devices);
 
   TaskGraphBuilder& builder;
   const Graph& graph;
   const Strategy& strategy;
-  const DeviceId device;  // whose tasks are to be there; all_devices
   TaskGraph result;
 
-  bool whole() const { return device == all_devices; }
-  bool is_here(DeviceId other) const { return whole() || other == device; }
+  bool whole() const { return result.devices.empty(); }
+  bool is_here(DeviceId device) const { return whole() || (device < here_.count() && here_[device]); }
+  bool any_here(const Vector<DeviceId>& devices) const {
+    return std::any_of(devices.begin(), devices.end(), [&](DeviceId device) { return is_here(device); });
+  }
 
   int32_t add(const Task& task) {
     result.tasks.push_back(task);
@@ -62,6 +63,7 @@ class Draft {
     return place < 0 || begin < 0 ? -1 : begin + place;
   }
 
+  Vector<bool> here_;  // [device]; empty: all
   // [operator]: index of the first part's first and last task of the direction, which are one but for operators with
   // statistics; -1 where there is none.
   PerDirection<Vector<int32_t>> first_, last_;

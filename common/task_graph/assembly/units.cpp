@@ -22,8 +22,6 @@ int32_t UnitDraft::add_collective(TaskKind kind, int round, int rounds) {
   Task task = new_task(kind, int64_t{unit.number} * rounds + round, 0);
   task.round = round;
   task.bytes = unit.bytes;
-  const int64_t moved = (unit.holder_count() - 1) * unit.bytes;
-  draft_.result.synchronization_bytes += is_sharded(draft_.builder.synchronization(unit.group)) ? moved : 2 * moved;
   return add({kind}, task);
 }
 
@@ -65,8 +63,9 @@ void UnitDraft::add_transfer(TaskKind kind, int32_t place) {
 Vector<int64_t> UnitDraft::own_sums() const {
   if (draft_.whole()) return gradient_sum_bytes(unit, draft_.graph, draft_.strategy);
   Vector<int64_t> sums(unit.holders.size(), 0);
-  if (const int32_t place = place_of(unit, draft_.device); place >= 0)
-    sums[place] = gradient_sum_bytes(unit, draft_.graph, draft_.strategy, draft_.device);
+  for (const int place : unit.holders.indices())
+    if (const DeviceId holder = unit.holders[place]; draft_.is_here(holder))
+      sums[place] = gradient_sum_bytes(unit, draft_.graph, draft_.strategy, holder);
   return sums;
 }
 

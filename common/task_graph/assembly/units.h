@@ -22,7 +22,7 @@ class UnitDraft {
   void add_shard_updates(int rounds, bool sends);
   void add_copy(int32_t place);
   void add_transfer(TaskKind kind, int32_t place);
-  // Bytes that each holder adds up of its own parts' gradients; of one device's graph, 0 for others.
+  // Bytes that each holder adds up of its own parts' gradients; 0 for those that are not here.
   Vector<int64_t> own_sums() const;
 
   // What its contributors release, or the barriers, and what each task that was added releases; of collectives of a

@@ -100,7 +100,7 @@ TEST_CASE("parts that exchange blocks are segments of their own, and nothing is 
   strategy[1].devices = {1, 0};  // all of a's and b's outputs go to the other device
   TaskGraphBuilder plain(graph), builder(graph, Synchronization::all_reduce, recomputed_operators(graph, {"*"}));
   const TaskGraph before = plain.build(strategy), tasks = builder.build(strategy);
-  CHECK(tasks.transfer_bytes == before.transfer_bytes);
+  CHECK(tasks.transfer_bytes() == before.transfer_bytes());
   CHECK(tasks.tasks.count() == before.tasks.count() + 8);
   for (const Task& task : tasks.tasks)
     if (task.kind == TaskKind::recompute) CHECK(task.before_op == (task.op >= 2 ? 3 : task.op));

@@ -57,7 +57,7 @@ TEST_CASE("every pair of blocks is an ordering edge on one device, a transfer be
     }
     CHECK(transfers == 0);
     CHECK(expected_collectives == 0);
-    CHECK(tasks.transfer_bytes == bytes);
+    CHECK(tasks.transfer_bytes() == bytes);
     CHECK(forward_copies == copies);
   }
 }

@@ -1,10 +1,12 @@
 #include "search/optimizer/folding.h"
 
 #include <catch2/catch.hpp>
+#include <fstream>
 #include <tuple>
 
 #include "common/micro_batches.h"
 #include "search/discovery/presets.h"
+#include "search/optimizer/alike_ranks.h"
 #include "search/optimizer/evaluator.h"
 #include "tests/support/random_network.h"
 
@@ -17,18 +19,24 @@ using Work = Vector<std::tuple<Nanoseconds, Nanoseconds, TaskKind, int>>;
 struct Simulated {
   Nanoseconds makespan = 0, fifo = 0;
   Vector<int64_t> memory_bytes;
-  Vector<Work> work;  // [device]
+  Vector<Work> work;          // [device]
+  Vector<DeviceId> stand_in;  // [device]: whose work and memory are its own too
 };
 
 Simulated simulated(const Graph& whole, const Topology& topology, const ParallelPlan& plan,
-                    std::shared_ptr<const Replicas> replicas) {
+                    std::shared_ptr<const Replicas> replicas, const Parallelism* one_of_each_group = nullptr) {
   const Graph of_one = graph_of_micro_batch(whole, plan.settings.micro_batches);
   KernelCosts kernels(topology, CostMode::analytic, {});
   const auto batch = plan.settings.micro_batches > 1 ? std::make_shared<const Graph>(whole) : nullptr;
-  Evaluator evaluator({of_one, topology, kernels, nullptr, plan.settings, 2, batch, std::move(replicas)});
+  Problem problem{of_one, topology, kernels, nullptr, plan.settings, 2, batch, std::move(replicas)};
+  if (one_of_each_group) problem.replicas = with_stand_ins(problem, *one_of_each_group, plan.strategy);
+  Evaluator evaluator(problem);
   const Evaluator::Details details = evaluator.details(plan.strategy, TaskOrder::one_forward_one_backward);
   Simulated result{details.timeline.makespan, details.makespan_fifo, details.memory_bytes,
-                   Vector<Work>(topology.devices.size())};
+                   Vector<Work>(topology.devices.size()), Vector<DeviceId>(topology.devices.size())};
+  for (const DeviceId device : topology.devices.indices())
+    result.stand_in[device] =
+        problem.replicas && !problem.replicas->stand_ins.empty() ? problem.replicas->stand_ins[device] : device;
   for (const int t : details.tasks.tasks.indices()) {
     const Task& task = details.tasks.tasks[t];
     if (is_compute(task.kind) || task.kind == TaskKind::update)
@@ -36,6 +44,14 @@ Simulated simulated(const Graph& whole, const Topology& topology, const Parallel
   }
   for (Work& one : result.work) std::sort(one.begin(), one.end());
   return result;
+}
+
+// Of the committed network with four heads, so that they can be split among four devices.
+Graph tiny_transformer(int64_t samples) {
+  auto file = std::make_shared<Json>(Json::parse(std::ifstream(FF_SOURCE_DIR "/graphs/llama-tiny.json")));
+  for (Json& op : (*file)["operators"])
+    if (op["type"] == "multi_head_attention") op["attributes"]["key_value_heads"] = 4;
+  return parse_graph(JsonPlace(std::move(file), "llama-tiny.json"), samples);
 }
 
 Topology committed_topology(const std::string& name) {
@@ -59,9 +75,25 @@ std::optional<Parallelism> random_settings(RandomSource& random, const Graph& gr
   return result;
 }
 
-// Of the settings: folded, compared with the simulation of all devices, task by task. False where the plan is not
-// possible, or cannot be folded.
-bool folded_as_all(Parallelism settings, const Graph& graph, const Topology& topology) {
+void expect_equal(const Simulated& some, const Simulated& all, DeviceId device, DeviceId of_all) {
+  CAPTURE(device, of_all);
+  CHECK(some.memory_bytes[some.stand_in[device]] == all.memory_bytes[of_all]);
+  CHECK(some.work[some.stand_in[device]] == all.work[of_all]);
+}
+
+bool has_stand_ins(const Simulated& simulated) {
+  for (const DeviceId device : simulated.stand_in.indices())
+    if (simulated.stand_in[device] != device) return true;
+  return false;
+}
+
+struct Compared {
+  bool groups = false, ranks = false;  // what could be folded
+};
+
+// Of the settings: folded, compared with the simulation of all devices, task by task: data-parallel groups, and the
+// devices of tensor-parallel groups.
+Compared folded_as_all(Parallelism settings, const Graph& graph, const Topology& topology) {
   CAPTURE(to_string(settings), topology.name);
   const ParallelPlan plan = [&] {
     try {
@@ -70,43 +102,55 @@ bool folded_as_all(Parallelism settings, const Graph& graph, const Topology& top
       return ParallelPlan();  // heads or layers that they do not divide
     }
   }();
-  if (plan.strategy.empty()) return false;
-  const std::optional<FoldedPlan> found = folded(settings, graph, topology);
-  if (!found) return false;
+  if (plan.strategy.empty()) return {};
   const Simulated all = simulated(graph, topology, plan, nullptr);
-  const Simulated some = simulated(found->graph, found->topology, found->plan, found->replicas);
-  CHECK(some.makespan == all.makespan);
-  CHECK(some.fifo == all.fifo);
-  for (const DeviceId device : found->replicas->devices.indices())
-    for (const DeviceId of_all : found->replicas->devices[device]) {
-      CAPTURE(device, of_all);
-      CHECK(some.memory_bytes[device] == all.memory_bytes[of_all]);
-      CHECK(some.work[device] == all.work[of_all]);
+  Compared result;
+  const auto expect_alike = [&](const Simulated& some) {
+    CHECK(some.makespan == all.makespan);
+    CHECK(some.fifo == all.fifo);
+  };
+  const Simulated of_ranks = simulated(graph, topology, plan, nullptr, &settings);
+  expect_alike(of_ranks);
+  result.ranks = has_stand_ins(of_ranks);
+  for (const DeviceId device : topology.devices.indices()) expect_equal(of_ranks, all, device, device);
+  if (const std::optional<FoldedPlan> found = folded(settings, graph, topology)) {
+    result.groups = true;
+    const Parallelism* const none = nullptr;
+    for (const Parallelism* const ranks : {none, static_cast<const Parallelism*>(&settings)}) {
+      const Simulated some = simulated(found->graph, found->topology, found->plan, found->replicas, ranks);
+      expect_alike(some);
+      for (const DeviceId device : found->replicas->devices.indices())
+        for (const DeviceId of_all : found->replicas->devices[device]) expect_equal(some, all, device, of_all);
     }
-  return true;
+  }
+  return result;
 }
 
 }  // namespace
 
 TEST_CASE("folded plans take the times and the memory of the simulation of all devices") {
-  int fewer = 0, of_several_stages = 0;
-  for (uint32_t seed = 0; seed < 1000 && (fewer < 24 || of_several_stages < 8); ++seed) {
+  int fewer = 0, of_several_stages = 0, of_ranks = 0;
+  for (uint32_t seed = 0; seed < 1000 && (fewer < 24 || of_several_stages < 8 || of_ranks < 12); ++seed) {
     CAPTURE(seed);
     RandomSource random(seed);
-    const Graph graph = load_graph(FF_SOURCE_DIR "/graphs/llama-tiny.json", 32);
+    const Graph graph = tiny_transformer(32);
     const char* const names[] = {"dgx-a100-2", "dgx-h100-2", "p100-4x4", "p100-2x4", "dgx-a100-1", "k80-2x4"};
     const Topology topology = committed_topology(names[random.between(0, 5)]);
     const std::optional<Parallelism> settings = random_settings(random, graph, topology.devices.count());
-    if (!settings || !folded_as_all(*settings, graph, topology)) continue;
+    if (!settings) continue;
+    const Compared compared = folded_as_all(*settings, graph, topology);
+    if (compared.ranks) ++of_ranks;
+    if (!compared.groups) continue;
     ++fewer;
     if (settings->pipeline > 1) ++of_several_stages;
   }
+  CHECK(of_ranks >= 12);
   CHECK(fewer >= 24);
   CHECK(of_several_stages >= 8);
 }
 
 TEST_CASE("folded plans on 64 devices, and on 256, take the times of the simulation of all") {
-  const Graph of_64 = load_graph(FF_SOURCE_DIR "/graphs/llama-tiny.json", 128);
+  const Graph of_64 = tiny_transformer(128);
   int fewer = 0, of_several_stages = 0;
   for (uint32_t seed = 0; seed < 300 && (fewer < 6 || of_several_stages < 2); ++seed) {
     CAPTURE(seed);
@@ -114,7 +158,7 @@ TEST_CASE("folded plans on 64 devices, and on 256, take the times of the simulat
     const char* const names[] = {"dgx-a100-8", "dgx-h100-8", "p100-16x4"};
     const Topology topology = committed_topology(names[random.between(0, 2)]);
     const std::optional<Parallelism> settings = random_settings(random, of_64, topology.devices.count());
-    if (!settings || !folded_as_all(*settings, of_64, topology)) continue;
+    if (!settings || !folded_as_all(*settings, of_64, topology).groups) continue;
     ++fewer;
     if (settings->pipeline > 1) ++of_several_stages;
   }
@@ -123,14 +167,21 @@ TEST_CASE("folded plans on 64 devices, and on 256, take the times of the simulat
   const Json preset = discovery::topology_of_preset({"dgx-a100-80gb", 32});
   const Topology topology = parse_topology(JsonPlace(std::make_shared<Json>(preset), "preset"));
   REQUIRE(topology.devices.size() == 256);
-  const Graph of_256 = load_graph(FF_SOURCE_DIR "/graphs/llama-tiny.json", 256);
-  CHECK(folded_as_all(
-      {.tensor = 2, .pipeline = 2, .data = 64, .micro_batch = 1, .synchronization = Synchronization::sharded_optimizer},
-      of_256, topology));
+  const Graph of_256 = tiny_transformer(256);
+  CHECK(folded_as_all({.tensor = 2,
+                       .pipeline = 2,
+                       .data = 64,
+                       .micro_batch = 1,
+                       .synchronization = Synchronization::sharded_optimizer},
+                      of_256, topology)
+            .groups);
+  const Compared compared = folded_as_all({.tensor = 4, .pipeline = 2, .data = 32, .micro_batch = 1}, of_256, topology);
+  CHECK(compared.groups);
+  CHECK(compared.ranks);
 }
 
 TEST_CASE("plans whose groups meet elsewhere than in parameters are not folded") {
-  const Graph graph = load_graph(FF_SOURCE_DIR "/graphs/llama-tiny.json", 32);
+  const Graph graph = tiny_transformer(32);
   const Topology topology = committed_topology("dgx-a100-2");
   Parallelism one_group{.tensor = 2, .pipeline = 1, .chunks = 1, .data = 8, .micro_batch = 4};
   CHECK(folded(one_group, graph, topology));

@@ -1,0 +1,30 @@
+// Devices of a tensor-parallel group that do the same at the same time, of which one is simulated for all.
+//
+// Where two devices of a group have the same tasks with the same costs, exchange blocks with devices of their own rank
+// alone, meet other ranks only in collectives of the whole group, and share no link with them but for these, they have
+// the same timeline (by induction over the events in the order (ready time, key)): the tasks of one of them, with the
+// collectives that it takes part in, stand for those of both. The first device of a group may do more than the others:
+// of a product whose result is added up over the group it alone adds the bias.
+#pragma once
+
+#include "common/strategy.h"
+#include "search/optimizer/evaluator.h"
+#include "search/optimizer/parallelism.h"
+
+namespace ff {
+
+// [rank]: the devices with this place in their tensor-parallel groups; those at equal places of two ranks belong to one
+// group.
+Vector<Vector<DeviceId>> tensor_parallel_ranks(const Parallelism& parallelism, const Topology& topology);
+
+// [rank]: the first rank that does what it does, at the same time. Compared task by task with their costs, and the
+// memory that they need. `strategy` is that of one micro-batch, as is the evaluator's graph: the others have the same
+// tasks.
+Vector<int> alike_ranks(const Vector<Vector<DeviceId>>& ranks, const Strategy& strategy, Evaluator& evaluator);
+
+// The problem's replicas, with stand-ins among the devices of each tensor-parallel group where some do the same.
+// `strategy` of one micro-batch, with these settings.
+std::shared_ptr<const Replicas> with_stand_ins(const Problem& problem, const Parallelism& parallelism,
+                                               const Strategy& strategy);
+
+}  // namespace ff
