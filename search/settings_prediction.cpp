@@ -58,6 +58,26 @@ struct Sample {
   Evaluator::Details details;
 };
 
+// [resource]: how long it works; devices also wait in collectives among the parts of an operator.
+Vector<Nanoseconds> work_of(const Evaluator::Details& details) {
+  const TaskGraph& tasks = details.tasks;
+  Vector<Nanoseconds> work(details.costs.resource_count, 0);
+  for (const ResourceUse& use : details.costs.uses) work[use.resource] += use.occupancy;
+  for (const int t : tasks.tasks.indices())
+    if (is_edge_collective(tasks.tasks[t].kind))
+      for (const DeviceId device : tasks.holders(tasks.tasks[t])) work[device] += details.costs.duration[t];
+  return work;
+}
+
+// Do further micro-batches take as long as the busiest device or link works for one? Where they take less, stages that
+// have less to do still run ahead.
+bool is_steady(const Evaluator::Details& few, const Evaluator::Details& more) {
+  const Vector<Nanoseconds> of_few = work_of(few), of_more = work_of(more);
+  Nanoseconds busiest = 0;
+  for (const int resource : of_few.indices()) busiest = std::max(busiest, of_more[resource] - of_few[resource]);
+  return more.timeline.makespan - few.timeline.makespan >= busiest;
+}
+
 // The device of the largest share, and the share.
 std::pair<DeviceId, double> fullest(const Vector<int64_t>& bytes, const Topology& topology) {
   std::pair<DeviceId, double> result{0, -1};
@@ -155,26 +175,28 @@ Parallelism completed(Parallelism parallelism, const Graph& graph, const Topolog
 }
 
 SettingsPrediction predict_settings(const Parallelism& parallelism, const Graph& graph, const Topology& topology,
-                                    const CostOptions& costs) {
+                                    const CostOptions& costs, bool all_micro_batches) {
   SettingsPrediction result;
   const Parallelism own = result.parallelism = completed(parallelism, graph, topology);
   const int micro_batches = static_cast<int>(graph.batch_size / own.data / own.micro_batch);
-  const Simulated simulated = micro_batches_to_simulate(own);
-  result.extrapolated = micro_batches > simulated.more;
   const SimulatedSettings settings(own, graph, topology, costs);
-  Sample more(settings, result.extrapolated ? simulated.more : micro_batches);
-  result.makespan = more.details.timeline.makespan;
-  if (!result.extrapolated) {
-    set_memory(result, settings.topology(),
-               [&](TransferBuffers buffers, const Vector<bool>& laid_out) { return more.memory(buffers, laid_out); });
+  for (Simulated simulated = micro_batches_to_simulate(own); !all_micro_batches && micro_batches > simulated.more;
+       simulated = {2 * simulated.few, simulated.few + simulated.more}) {
+    Sample few(settings, simulated.few), more(settings, simulated.more);
+    if (!is_steady(few.details, more.details)) continue;
+    result.extrapolated = true;
+    result.makespan =
+        continued(few.details.timeline.makespan, more.details.timeline.makespan, simulated, micro_batches);
+    set_memory(result, settings.topology(), [&](TransferBuffers buffers, const Vector<bool>& laid_out) {
+      const Vector<int64_t> of_few = few.memory(buffers, laid_out), of_more = more.memory(buffers, laid_out);
+      return memory_of_all(of_few, of_more, buffers, simulated, micro_batches);
+    });
     return result;
   }
-  Sample few(settings, simulated.few);
-  result.makespan = continued(few.details.timeline.makespan, result.makespan, simulated, micro_batches);
-  set_memory(result, settings.topology(), [&](TransferBuffers buffers, const Vector<bool>& laid_out) {
-    const Vector<int64_t> of_few = few.memory(buffers, laid_out), of_more = more.memory(buffers, laid_out);
-    return memory_of_all(of_few, of_more, buffers, simulated, micro_batches);
-  });
+  Sample all(settings, micro_batches);
+  result.makespan = all.details.timeline.makespan;
+  set_memory(result, settings.topology(),
+             [&](TransferBuffers buffers, const Vector<bool>& laid_out) { return all.memory(buffers, laid_out); });
   return result;
 }
 

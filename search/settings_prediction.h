@@ -58,12 +58,13 @@ class SimulatedSettings {
 // or samples are not divisible by them.
 Parallelism completed(Parallelism parallelism, const Graph& graph, const Topology& topology);
 
-// In 1F1B order, micro-batches do the same at equal distances once all stages are busy: the time of many of them is
-// that of a few, continued in a straight line. With one chunk for each stage it is the time of all. With several it is
-// near: their order depends on how many micro-batches there are. docs/reference.md says how near. `graph` has the
+// In 1F1B order, micro-batches do the same at equal distances once the busiest device or link never waits: the time of
+// many of them is that of a few, continued in a straight line; where stages that have less to do still run ahead, twice
+// as many are simulated, and at last all. With one chunk for each stage it is the time of all. With several it is near:
+// their order depends on how many micro-batches there are; `all_micro_batches` simulates them. docs/reference.md says how near. `graph` has the
 // samples of an iteration. Throws InputError as plan_of does.
 SettingsPrediction predict_settings(const Parallelism& parallelism, const Graph& graph, const Topology& topology,
-                                    const CostOptions& costs);
+                                    const CostOptions& costs, bool all_micro_batches = false);
 
 // What a device of a stage does in an iteration: times that its compute tasks and the collectives that it takes part in
 // take, summed. Collectives may run beside compute tasks.

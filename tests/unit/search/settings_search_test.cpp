@@ -109,6 +109,24 @@ Nanoseconds best_of_all(const Graph& graph, const Topology& topology) {
 
 }  // namespace
 
+// Stages with little to do run ahead until as many micro-batches are in flight as may be, which takes a while.
+TEST_CASE("many micro-batches continue few of them where stages differ") {
+  const Topology topology = committed_topology("dgx-a100-2");
+  int extrapolated = 0;
+  for (uint32_t seed = 0; seed < 8; ++seed) {
+    RandomSource random(seed);
+    Parallelism settings{.tensor = 1, .pipeline = 8, .data = 2, .micro_batch = 1};
+    settings.layers.assign(8, 1);
+    for (int more = 4; more > 0; --more) ++settings.layers[random.between(0, 7)];
+    const Graph graph = load_graph(FF_SOURCE_DIR "/graphs/gpt2-small.json", 2 * random.between(60, 100));
+    CAPTURE(to_string(settings), graph.batch_size);
+    const SettingsPrediction found = predict_settings(settings, graph, topology, analytic());
+    CHECK(found.makespan == simulated_whole(settings, graph, topology).makespan);
+    extrapolated += found.extrapolated;
+  }
+  CHECK(extrapolated >= 2);
+}
+
 TEST_CASE("the search over settings finds what simulating all of them finds") {
   const Graph graph = load_graph(FF_SOURCE_DIR "/graphs/llama-tiny.json", 32);
   Topology topology = committed_topology("dgx-a100-1");
