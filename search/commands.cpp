@@ -391,7 +391,9 @@ FrameworkArguments arguments_of(const SimulateOptions& options, const Graph& gra
   if (!options.megatron.empty()) return parse_megatron_arguments(options.megatron, graph);
   if (!options.torchtitan.empty()) return load_torchtitan_file(options.torchtitan, graph, devices);
   try {
-    return {.parallelism = parse_parallelism(options.settings)};
+    std::string settings = options.settings;
+    const std::optional<Precision> precision = take_precision(settings);
+    return {.parallelism = settings.empty() ? Parallelism() : parse_parallelism(settings), .precision = precision};
   } catch (const InputError& error) {
     throw InputError(std::string("--settings: ") + error.what());
   }

@@ -123,10 +123,15 @@ CommandResult run_plan(const PlanOptions& options, const std::atomic<bool>& stop
   search.top = options.top;
   search.budget_s = options.budget_s;
   search.progress = progress;
-  if (!options.settings.empty()) {
+  std::string settings = options.settings;
+  std::optional<Precision> precision;
+  if (!settings.empty()) {
     try {
-      search.pinned = parse_parallelism(options.settings);
-      search.given = keys_of_parallelism(options.settings);
+      precision = take_precision(settings);
+      if (!settings.empty()) {
+        search.pinned = parse_parallelism(settings);
+        search.given = keys_of_parallelism(settings);
+      }
     } catch (const InputError& error) {
       throw InputError(std::string("--settings: ") + error.what());
     }
@@ -134,7 +139,8 @@ CommandResult run_plan(const PlanOptions& options, const std::atomic<bool>& stop
   const GraphAndTopology files = load_files(options.files, {});
   for (const std::string& change : options.what_if) changed_problem(files.topology, change);  // wrong ones fail now
   for (const std::string& setting : options.why) best_by_value({}, setting);
-  const CostOptions costs = costs_of_plans(options);
+  CostOptions costs = costs_of_plans(options);
+  if (!costs.precision) costs.precision = precision;
   const SettingsSearchResult result = search_settings(files.graph, files.topology, costs, search, stop);
   CommandResult command;
   command.json = {{"plans", Json::array()},

@@ -40,7 +40,7 @@ std::map<std::string, std::string> split(const std::string& text) {
       throw InputError("\"" + item + "\" is not KEY=VALUE, such as tp=8; the keys are " + joined(keys()));
     const std::string key = item.substr(0, sign);
     if (std::find(keys().begin(), keys().end(), key) == keys().end())
-      throw InputError("unknown key \"" + key + "\"" + suggestion(key, keys()) + "; the keys are " + joined(keys()));
+      throw InputError("unknown key \"" + key + "\"" + suggestion(key, keys()));
     if (!values.emplace(key, item.substr(sign + 1)).second) throw InputError("\"" + key + "\" is given twice");
     begin = end + 1;
   }
@@ -184,6 +184,22 @@ Parallelism parse_parallelism(const std::string& text) {
     throw InputError("recompute_layers: says how many layers of a chunk recompute=full is for, and that is not given");
   if (result.chunks > 1 && result.pipeline == 1) throw InputError("vp: chunks of layers need stages, pp above 1");
   return result;
+}
+
+std::optional<Precision> take_precision(std::string& settings) {
+  const std::string key = "precision=";
+  std::optional<Precision> found;
+  std::string others;
+  for (size_t begin = 0; begin <= settings.size();) {
+    const size_t end = std::min(settings.find(',', begin), settings.size());
+    const std::string item = settings.substr(begin, end - begin);
+    if (!item.starts_with(key)) others += (begin == 0 || others.empty() ? "" : ",") + item;
+    else if (found) throw InputError("\"precision\" is given twice");
+    else found = precision_of(item.substr(key.size()));
+    begin = end + 1;
+  }
+  if (found) settings = others;
+  return found;
 }
 
 std::set<std::string> keys_of_parallelism(const std::string& text) {
