@@ -61,8 +61,8 @@ Parallelism completed(Parallelism parallelism, const Graph& graph, const Topolog
 // In 1F1B order, micro-batches do the same at equal distances once the busiest device or link never waits: the time of
 // many of them is that of a few, continued in a straight line; where stages that have less to do still run ahead, twice
 // as many are simulated, and at last all. With one chunk for each stage it is the time of all. With several it is near:
-// their order depends on how many micro-batches there are; `all_micro_batches` simulates them. docs/reference.md says how near. `graph` has the
-// samples of an iteration. Throws InputError as plan_of does.
+// their order depends on how many micro-batches there are; `all_micro_batches` simulates them. `graph` has the samples
+// of an iteration. Throws InputError as plan_of does.
 SettingsPrediction predict_settings(const Parallelism& parallelism, const Graph& graph, const Topology& topology,
                                     const CostOptions& costs, bool all_micro_batches = false);
 

@@ -61,7 +61,7 @@ TEST_CASE("a part's pairs are those with a block of its own at an end") {
 
 TEST_CASE("pairs and collectives of one device are its share of those of all, on random networks") {
   int with_collectives = 0, without = 0, partial = 0, shared = 0;
-  for (uint32_t seed = 0; seed < 300; ++seed) {
+  for (uint32_t seed = 0; seed < 600; ++seed) {
     INFO("seed " << seed);
     RandomSource random(seed);
     const Graph graph = random_graph(random);
