@@ -126,13 +126,14 @@ struct Running {
 };
 
 // What a rank that is blocked tells the others: that it looked again, at which operation, and whom it waits for. If
-// all ranks that can be reached from one are blocked, and each of them has looked twice without change, then they
-// wait for ever: whatever could arrive has arrived.
+// all ranks that can be reached from one are blocked, and each of them has looked twice since all were seen so, then
+// they wait for ever: whatever could arrive has arrived. A rank that was seen before another one had begun may not have
+// looked at what that one sent: so all are seen anew when one of them changes.
 class Blocked {
  public:
   static std::string circle(const NcclStandInCommunicator& own, const Running& running, const Operation& operation,
                             const std::set<int>& waits_for) {
-    static std::map<std::string, std::pair<uint64_t, std::map<int, std::pair<uint64_t, uint64_t>>>> seen;  // by path
+    static std::map<std::string, std::pair<uint64_t, std::map<int, Seen>>> seen;  // by path
     const int self = own.world_ranks[static_cast<size_t>(own.rank)];
     const std::string verdict = own.directory + "/deadlock";  // of the rank that finds it first
     if (std::string known; read_file(verdict, known)) return known;
@@ -144,42 +145,56 @@ class Blocked {
                std::to_string(serial) + " " + std::to_string(running.polls) + waits + "\n" + operation.text());
     auto& [begun, first] = seen[own.directory + std::to_string(self)];
     if (begun != serial) begun = serial, first.clear();
-    std::vector<int> todo(waits_for.begin(), waits_for.end());
-    std::set<int> reached;
     std::map<int, std::string> found{{self, operation.text()}};
-    bool twice = true;
-    while (!todo.empty()) {
-      const int rank = todo.back();
-      todo.pop_back();
-      if (rank == self || !reached.insert(rank).second) continue;
-      std::string text;
-      if (!read_file(own.directory + "/blocked-" + std::to_string(rank), text)) {
-        first.clear();
-        return "";
-      }
-      std::istringstream line(text.substr(0, text.find('\n')));
-      uint64_t operation_then = 0, polls = 0;
-      line >> operation_then >> polls;
-      for (int next; line >> next;) todo.push_back(next);
-      found[rank] = text.substr(text.find('\n') + 1);
-      const auto [before, is_new] = first.try_emplace(rank, operation_then, polls);
-      if (before->second.first != operation_then) {
-        first.clear();
-        return "";
-      }
-      if (is_new || polls < before->second.second + 2) twice = false;
+    const std::map<int, Seen> now = reached_from(own, self, waits_for, found);
+    const auto same = [](const auto& a, const auto& b) {
+      return a.first == b.first && a.second.operation == b.second.operation && a.second.waits_for == b.second.waits_for;
+    };
+    if (now.empty() || !std::equal(now.begin(), now.end(), first.begin(), first.end(), same)) {
+      first = now;
+      return "";
     }
-    if (!twice || reached.empty()) return "";
+    for (const auto& [rank, other] : now)
+      if (other.polls < first.at(rank).polls + 2) return "";
     std::string text;
     for (const auto& [rank, its_operation] : found)
       text += (text.empty() ? "rank " : "; rank ") + std::to_string(rank) + " in " + its_operation;
     write_file(own.directory, "deadlock", text);
     return text;
   }
+
   static void ends(const NcclStandInCommunicator& own) {
     std::error_code ignored;
     files::remove(own.directory + "/blocked-" + std::to_string(own.world_ranks[static_cast<size_t>(own.rank)]),
                   ignored);
+  }
+
+ private:
+  struct Seen {
+    uint64_t operation, polls;
+    std::vector<int> waits_for;
+  };
+
+  // The other ranks that one waits for, and those that these wait for; empty: not all of them are blocked.
+  static std::map<int, Seen> reached_from(const NcclStandInCommunicator& own, int self, const std::set<int>& waits_for,
+                                          std::map<int, std::string>& operations) {
+    std::map<int, Seen> reached;
+    std::vector<int> todo(waits_for.begin(), waits_for.end());
+    while (!todo.empty()) {
+      const int rank = todo.back();
+      todo.pop_back();
+      if (rank == self || reached.contains(rank)) continue;
+      std::string text;
+      if (!read_file(own.directory + "/blocked-" + std::to_string(rank), text)) return {};
+      std::istringstream line(text.substr(0, text.find('\n')));
+      Seen one{};
+      line >> one.operation >> one.polls;
+      for (int next; line >> next;) one.waits_for.push_back(next);
+      todo.insert(todo.end(), one.waits_for.begin(), one.waits_for.end());
+      reached.emplace(rank, std::move(one));
+      operations[rank] = text.substr(text.find('\n') + 1);
+    }
+    return reached;
   }
 };
 
