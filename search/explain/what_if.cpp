@@ -52,9 +52,7 @@ int64_t number(const std::string& text, const std::string& word, int64_t least, 
 }
 
 // Channels and models may be another's; routes are looked for anew.
-Topology refreshed(const Topology& topology) {
-  return topology.with_devices(first_devices(topology.devices.count()));
-}
+Topology refreshed(const Topology& topology) { return topology.with_devices(first_devices(topology.devices.count())); }
 
 WhatIf evaluated(const std::string& text, const Problem& problem, const Strategy& strategy) {
   Evaluator evaluator(problem);
