@@ -391,9 +391,7 @@ FrameworkArguments arguments_of(const SimulateOptions& options, const Graph& gra
   if (!options.megatron.empty()) return parse_megatron_arguments(options.megatron, graph);
   if (!options.torchtitan.empty()) return load_torchtitan_file(options.torchtitan, graph, devices);
   try {
-    std::string settings = options.settings;
-    const std::optional<Precision> precision = take_precision(settings);
-    return {.parallelism = settings.empty() ? Parallelism() : parse_parallelism(settings), .precision = precision};
+    return {.parallelism = parse_parallelism(options.settings), .precision = precision_of_settings(options.settings)};
   } catch (const InputError& error) {
     throw InputError(std::string("--settings: ") + error.what());
   }
@@ -471,8 +469,7 @@ void unfold(SearchReport& report, const Replicas& replicas) {
   Vector<int64_t> memory_bytes(replicas.topology.devices.size(), 0);
   for (const DeviceId simulated : replicas.devices.indices())
     for (const DeviceId device : replicas.devices[simulated])
-      memory_bytes[device] =
-          report.memory_bytes[replicas.stand_ins.empty() ? simulated : replicas.stand_ins[simulated]];
+      memory_bytes[device] = report.memory_bytes[replicas.stand_in(simulated)];
   report.memory_bytes = std::move(memory_bytes);
   report.transfer_bytes *= replicas.count;
   report.compute *= replicas.count;

@@ -97,6 +97,7 @@ CostOptions costs_of_plans(const PlanOptions& options) {
     throw InputError(
         "--cost measure: a plan is one of thousands of settings with kernels of their own; expected "
         "profile or analytic");
+  if (!costs.precision && !options.settings.empty()) costs.precision = precision_of_settings(options.settings);
   if (costs.mode == CostMode::automatic) costs.mode = costs.profiles.empty() ? CostMode::analytic : CostMode::profile;
   return costs;
 }
@@ -123,15 +124,10 @@ CommandResult run_plan(const PlanOptions& options, const std::atomic<bool>& stop
   search.top = options.top;
   search.budget_s = options.budget_s;
   search.progress = progress;
-  std::string settings = options.settings;
-  std::optional<Precision> precision;
-  if (!settings.empty()) {
+  if (!options.settings.empty()) {
     try {
-      precision = take_precision(settings);
-      if (!settings.empty()) {
-        search.pinned = parse_parallelism(settings);
-        search.given = keys_of_parallelism(settings);
-      }
+      search.pinned = parse_parallelism(options.settings);
+      search.given = keys_of_parallelism(options.settings);
     } catch (const InputError& error) {
       throw InputError(std::string("--settings: ") + error.what());
     }
@@ -139,8 +135,7 @@ CommandResult run_plan(const PlanOptions& options, const std::atomic<bool>& stop
   const GraphAndTopology files = load_files(options.files, {});
   for (const std::string& change : options.what_if) changed_problem(files.topology, change);  // wrong ones fail now
   for (const std::string& setting : options.why) best_by_value({}, setting);
-  CostOptions costs = costs_of_plans(options);
-  if (!costs.precision) costs.precision = precision;
+  const CostOptions costs = costs_of_plans(options);
   const SettingsSearchResult result = search_settings(files.graph, files.topology, costs, search, stop);
   CommandResult command;
   command.json = {{"plans", Json::array()},

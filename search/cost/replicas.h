@@ -20,6 +20,8 @@ struct Replicas {
   // [simulated device]: the one of its tensor-parallel group whose tasks are simulated for both; empty: all are.
   Vector<DeviceId> stand_ins = {};
 
+  // Whose tasks and memory are the device's own, too.
+  DeviceId stand_in(DeviceId simulated) const { return stand_ins.empty() ? simulated : stand_ins[simulated]; }
   // Ascending; empty: those of all devices.
   Vector<DeviceId> devices_with_tasks() const {
     Vector<DeviceId> devices = stand_ins;

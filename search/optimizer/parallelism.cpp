@@ -20,7 +20,8 @@ const Vector<std::string>& keys() {
                                           "dp",        "cp",        "ep",
                                           "sharding",  "recompute", "micro_batch",
                                           "attention", "loss",      "sequence_parallel",
-                                          "framework", "layers",    "recompute_layers"};
+                                          "framework", "layers",    "recompute_layers",
+                                          "precision"};
   return all;
 }
 
@@ -168,6 +169,7 @@ Parallelism parse_parallelism(const std::string& text) {
     else if (key == "recompute_layers") result.recompute_layers = static_cast<int>(number(key, value));
     else if (key == "framework") result.framework = one_of(key, value, {"none", "megatron", "fsdp", "deepspeed"});
     else if (key == "ep") result.expert = static_cast<int>(number(key, value));
+    else if (key == "precision") precision_of(value);  // precision_of_settings
     else if (number(key, value) != 1) {
       throw InputError("cp=" + value +
                        ": context parallelism splits attention by length, which multi_head_attention cannot be; only 1 "
@@ -186,20 +188,10 @@ Parallelism parse_parallelism(const std::string& text) {
   return result;
 }
 
-std::optional<Precision> take_precision(std::string& settings) {
-  const std::string key = "precision=";
-  std::optional<Precision> found;
-  std::string others;
-  for (size_t begin = 0; begin <= settings.size();) {
-    const size_t end = std::min(settings.find(',', begin), settings.size());
-    const std::string item = settings.substr(begin, end - begin);
-    if (!item.starts_with(key)) others += (begin == 0 || others.empty() ? "" : ",") + item;
-    else if (found) throw InputError("\"precision\" is given twice");
-    else found = precision_of(item.substr(key.size()));
-    begin = end + 1;
-  }
-  if (found) settings = others;
-  return found;
+std::optional<Precision> precision_of_settings(const std::string& text) {
+  const std::map<std::string, std::string> values = split(text);
+  const auto found = values.find("precision");
+  return found == values.end() ? std::nullopt : std::optional(precision_of(found->second));
 }
 
 std::set<std::string> keys_of_parallelism(const std::string& text) {

@@ -54,9 +54,8 @@ struct Parallelism {
 
 // "tp=8,pp=4,micro_batch=1". Throws InputError for unknown keys and values, and for what plans cannot say.
 Parallelism parse_parallelism(const std::string& text);
-// Takes precision=bf16 or the like out of such a text: it is not part of the plan but of what its tasks cost. Throws
-// InputError for another value.
-std::optional<Precision> take_precision(std::string& settings);
+// What such a text says of the precision, which is not part of the plan but of what its tasks cost. Throws likewise.
+std::optional<Precision> precision_of_settings(const std::string& text);
 // The keys of such a text.
 std::set<std::string> keys_of_parallelism(const std::string& text);
 // Of the framework and the kind of attention.

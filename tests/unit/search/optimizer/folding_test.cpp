@@ -35,8 +35,7 @@ Simulated simulated(const Graph& whole, const Topology& topology, const Parallel
   Simulated result{details.timeline.makespan, details.makespan_fifo, details.memory_bytes,
                    Vector<Work>(topology.devices.size()), Vector<DeviceId>(topology.devices.size())};
   for (const DeviceId device : topology.devices.indices())
-    result.stand_in[device] =
-        problem.replicas && !problem.replicas->stand_ins.empty() ? problem.replicas->stand_ins[device] : device;
+    result.stand_in[device] = problem.replicas ? problem.replicas->stand_in(device) : device;
   for (const int t : details.tasks.tasks.indices()) {
     const Task& task = details.tasks.tasks[t];
     if (is_compute(task.kind) || task.kind == TaskKind::update)
