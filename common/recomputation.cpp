@@ -4,6 +4,7 @@
 
 #include "common/micro_batches.h"
 #include "common/name_patterns.h"
+#include "common/operator_patterns.h"
 
 namespace ff {
 
@@ -17,34 +18,24 @@ std::string why_not_recomputed(const Graph& graph, OperatorId id) {
 }
 
 Vector<bool> recomputed_operators(const Graph& graph, const Vector<std::string>& patterns) {
-  constexpr int64_t most = 1 << 20;
   Vector<bool> recomputed(graph.operators.size(), false);
-  Vector<std::string> names;
-  for (const Operator& op : graph.operators) names.push_back(op.name);
-  for (const std::string& pattern : patterns) {
-    Vector<std::string> wanted{pattern};
-    if (std::find(names.begin(), names.end(), pattern) == names.end())
-      if (auto expanded = expand_brackets(pattern, most)) wanted = *std::move(expanded);
-    for (const std::string& name : wanted) {
-      const bool wildcard = is_wildcard(name);
-      bool found = false;
-      for (const OperatorId op : graph.operator_ids()) {
-        if (wildcard ? !matches_wildcard(names[op], name) : names[op] != name) continue;
-        found = true;
+  for (const std::string& pattern : patterns)
+    for (const NamedOperators& named : operators_named(graph, pattern)) {
+      for (const OperatorId op : named.operators) {
         const std::string reason = why_not_recomputed(graph, op);
-        if (!reason.empty() && !wildcard) throw InputError("operator \"" + name + "\" cannot be recomputed: " + reason);
+        if (!reason.empty() && !named.wildcard)
+          throw InputError("operator \"" + named.name + "\" cannot be recomputed: " + reason);
         if (reason.empty()) recomputed[op] = true;
       }
+      if (!named.operators.empty()) continue;
       const bool is_input = std::any_of(graph.tensors.begin(), graph.tensors.end(), [&](const Tensor& tensor) {
-        return tensor.producer < 0 && tensor.name == name;
+        return tensor.producer < 0 && tensor.name == named.name;
       });
-      if (!found && is_input)
-        throw InputError("\"" + name + "\" is an input of the graph, which is there already; operators are recomputed");
-      if (!found)
-        throw InputError("no operator " + std::string(wildcard ? "matches" : "is called") + " \"" + name + "\"" +
-                         (wildcard ? wildcard_suggestion(name, names) : suggestion(name, names)));
+      if (is_input)
+        throw InputError("\"" + named.name +
+                         "\" is an input of the graph, which is there already; operators are recomputed");
+      fail_without_operators(graph, named);
     }
-  }
   return recomputed;
 }
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "common/name_patterns.h"
+#include "common/operator_patterns.h"
 #include "common/task_graph/parameter_pieces.h"
 
 namespace ff {
@@ -21,23 +21,12 @@ void add(StrategySettings& settings, const std::string& pattern, const std::stri
 }
 
 Vector<OperatorId> operators_of(const Graph& graph, const std::string& pattern) {
-  constexpr int64_t most = 1 << 20;
-  Vector<std::string> names;
-  for (const Operator& op : graph.operators) names.push_back(op.name);
-  Vector<std::string> wanted{pattern};
-  if (std::find(names.begin(), names.end(), pattern) == names.end())
-    if (auto expanded = expand_brackets(pattern, most)) wanted = *std::move(expanded);
-  Vector<OperatorId> found;
-  for (const std::string& name : wanted) {
-    const bool wildcard = is_wildcard(name);
-    const size_t before = found.size();
-    for (const OperatorId op : graph.operator_ids())
-      if (wildcard ? matches_wildcard(names[op], name) : names[op] == name) found.push_back(op);
-    if (found.size() == before)
-      throw InputError("no operator " + std::string(wildcard ? "matches" : "is called") + " \"" + name + "\"" +
-                       (wildcard ? wildcard_suggestion(name, names) : suggestion(name, names)));
+  Vector<OperatorId> operators;
+  for (const NamedOperators& named : operators_named(graph, pattern)) {
+    if (named.operators.empty()) fail_without_operators(graph, named);
+    operators.insert(operators.end(), named.operators.begin(), named.operators.end());
   }
-  return found;
+  return operators;
 }
 
 // Of a parameter group, by which operator.

@@ -138,7 +138,7 @@ class SettingsSearch {
     while (!queue_.empty()) {
       const auto [bound, number] = queue_.top();
       if (enough(bound)) break;
-      if (stop_ || (options_.budget_s > 0 && seconds_since(begin_) > options_.budget_s)) {
+      if (ended()) {
         result_.complete = false;
         break;
       }
@@ -366,9 +366,7 @@ class SettingsSearch {
       refused_ = error.what();
       return;
     }
-    ++result_.simulated;
-    look_at(node.parallelism, found->fits() ? LookedAt::Outcome::fits : LookedAt::Outcome::exceeds_memory,
-            found->makespan, found->memory_share);
+    simulated(*found);
     if (!found->fits()) {
       add_smaller(node.parallelism);
       return;
@@ -376,6 +374,14 @@ class SettingsSearch {
     const double below = 1 - static_cast<double>(found->makespan) / static_cast<double>(node.estimate);
     result_.most_below_estimate = std::max(result_.most_below_estimate, below);
     add_to_best(*found);
+  }
+
+  bool ended() const { return stop_ || (options_.budget_s > 0 && seconds_since(begin_) > options_.budget_s); }
+
+  void simulated(const SettingsPrediction& found) {
+    ++result_.simulated;
+    look_at(found.parallelism, found.fits() ? LookedAt::Outcome::fits : LookedAt::Outcome::exceeds_memory,
+            found.makespan, found.memory_share);
   }
 
   // The last outcome counts.
@@ -393,7 +399,7 @@ class SettingsSearch {
         graph_, topology_, costs_, !given("layers"), !given("recompute") && !given("recompute_layers"), stop_};
     Vector<SettingsPrediction> from(result_.best.begin(), result_.best.begin() + std::min(most, result_.best.count()));
     for (const SettingsPrediction& plan : from) {
-      if (stop_ || (options_.budget_s > 0 && seconds_since(begin_) > options_.budget_s)) return;
+      if (ended()) return;
       const SettingsPrediction better = refined(plan, refinement, result_.refined);
       if (!(better.parallelism == plan.parallelism)) add_to_best(better);
     }
@@ -403,13 +409,10 @@ class SettingsSearch {
   // all of them, until what is the fastest is exact.
   void simulate_best_to_the_end() {
     Vector<SettingsPrediction>& best = result_.best;
-    while (!best.empty() && best[0].extrapolated && best[0].parallelism.chunks > 1 && !stop_ &&
-           (options_.budget_s == 0 || seconds_since(begin_) < options_.budget_s)) {
+    while (!best.empty() && best[0].extrapolated && best[0].parallelism.chunks > 1 && !ended()) {
       const SettingsPrediction whole = predict_settings(best[0].parallelism, graph_, topology_, costs_, true);
       best.erase(best.begin());
-      ++result_.simulated;
-      look_at(whole.parallelism, whole.fits() ? LookedAt::Outcome::fits : LookedAt::Outcome::exceeds_memory,
-              whole.makespan, whole.memory_share);
+      simulated(whole);
       if (whole.fits()) add_to_best(whole);
     }
   }

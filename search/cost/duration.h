@@ -39,6 +39,10 @@ struct TaskCosts {
   Vector<WorkBeside> beside;
   int32_t resource_count = 0;
 
+  std::span<const ResourceUse> uses_of(int task) const {
+    const size_t begin = static_cast<size_t>(use_begin[task]), end = static_cast<size_t>(use_begin[task + 1]);
+    return std::span(uses).subspan(begin, end - begin);
+  }
   std::span<const WorkBeside> beside_of(int task) const {
     if (beside_begin.empty()) return {};
     const size_t begin = static_cast<size_t>(beside_begin[task]), end = static_cast<size_t>(beside_begin[task + 1]);

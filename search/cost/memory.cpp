@@ -1,11 +1,11 @@
 #include "search/cost/memory.h"
 
 #include <algorithm>
-#include <numeric>
 #include <set>
 #include <tuple>
 #include <utility>
 
+#include "common/first_devices.h"
 #include "common/operators/conversion.h"
 #include "common/task_graph/edge_copies.h"
 #include "common/task_graph/live_memory.h"
@@ -464,10 +464,7 @@ Vector<int64_t> MemoryModel::bytes(const Strategy& strategy, const TaskGraph& ta
 }
 
 Vector<DeviceId> MemoryModel::devices_of(const TaskGraph& tasks) const {
-  if (!tasks.devices.empty()) return tasks.devices;
-  Vector<DeviceId> all(bytes_.size());
-  std::iota(all.begin(), all.end(), 0);
-  return all;
+  return tasks.devices.empty() ? first_devices(bytes_.count()) : tasks.devices;
 }
 
 MemoryModel::Needs MemoryModel::needs(const Strategy& strategy, const TaskGraph& tasks, const Vector<int>& order,

@@ -55,8 +55,7 @@ TimelineCauses::TimelineCauses(const TaskGraph& graph, const TaskCosts& costs, c
   Vector<Nanoseconds> delays(costs.beside.size());  // of what a device computes next, for its work beside
   int last = -1;
   for (const int task : taken) {
-    for (int32_t u = costs.use_begin[task]; u < costs.use_begin[task + 1]; ++u) {
-      const auto& [resource, occupancy] = costs.uses[u];
+    for (const auto& [resource, occupancy] : costs.uses_of(task)) {
       if (timeline.start[task] > timeline.ready[task] && free_at[resource] == timeline.start[task] &&
           causes_[task].wait != Wait::device)
         causes_[task] = {resource < device_count ? Wait::device : Wait::link, user[resource], resource};
@@ -88,15 +87,14 @@ TimelineCauses::TimelineCauses(const TaskGraph& graph, const TaskCosts& costs, c
       const int successor = graph.successors[s];
       latest = std::min(latest, timeline.start[successor] + slack_[successor] - costs.duration[*task]);
     }
-    for (int32_t u = costs.use_begin[*task]; u < costs.use_begin[*task + 1]; ++u)
-      latest = std::min(latest, next_start[costs.uses[u].resource] - costs.uses[u].occupancy);
+    for (const ResourceUse& use : costs.uses_of(*task))
+      latest = std::min(latest, next_start[use.resource] - use.occupancy);
     for (const WorkBeside& beside : costs.beside_of(*task)) {
       Nanoseconds& next = next_start[beside.device];
       if (next < std::numeric_limits<Nanoseconds>::max()) next -= delays[&beside - costs.beside.data()];
       latest = std::min(latest, next);
     }
-    for (int32_t u = costs.use_begin[*task]; u < costs.use_begin[*task + 1]; ++u)
-      next_start[costs.uses[u].resource] = latest;
+    for (const ResourceUse& use : costs.uses_of(*task)) next_start[use.resource] = latest;
     slack_[*task] = latest - timeline.start[*task];
   }
 }

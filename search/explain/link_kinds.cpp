@@ -57,8 +57,7 @@ Vector<int> LinkKinds::matching(const std::string& word) const {
 int LinkKinds::binding_kind(const TaskCosts& costs, int task) const {
   int kind = -1;
   Nanoseconds longest = 0;
-  for (int32_t u = costs.use_begin[task]; u < costs.use_begin[task + 1]; ++u) {
-    const ResourceUse& use = costs.uses[u];
+  for (const ResourceUse& use : costs.uses_of(task)) {
     if (use.resource < device_count_ || use.occupancy <= longest) continue;
     longest = use.occupancy;
     kind = kind_of_[use.resource - device_count_];

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <numeric>
-#include <span>
 #include <tuple>
 
 #include "common/task_graph/issue_order.h"
@@ -32,9 +31,6 @@ struct RankTasks {
     for (const int at : by_key.indices()) place[by_key[at]] = at;
   }
 
-  std::span<const ResourceUse> uses_of(int task) const {
-    return {costs.uses.data() + costs.use_begin[task], costs.uses.data() + costs.use_begin[task + 1]};
-  }
   Vector<int> places_behind(int task) const {
     Vector<int> places;
     for (int32_t s = graph.successor_begin[task]; s < graph.successor_begin[task + 1]; ++s)
@@ -57,7 +53,7 @@ class RankComparison {
     for (const int rank : ranks.indices())
       for (const int task : tasks_[rank].graph.tasks.indices())
         if (!is_shared(rank, task))
-          for (const ResourceUse& use : tasks_[rank].uses_of(task)) {
+          for (const ResourceUse& use : tasks_[rank].costs.uses_of(task)) {
             int& user = user_[use.resource];
             user = user == none || user == rank ? rank : several;
           }
@@ -115,7 +111,7 @@ class RankComparison {
 
   // Each resource of the first rank has one of the other in its place, and no other rank's own tasks use them.
   bool alike_uses(int first, int other, int of_first, int of_other) {
-    const auto uses = tasks_[first].uses_of(of_first), others = tasks_[other].uses_of(of_other);
+    const auto uses = tasks_[first].costs.uses_of(of_first), others = tasks_[other].costs.uses_of(of_other);
     if (uses.size() != others.size()) return false;
     for (size_t u = 0; u < uses.size(); ++u) {
       const int32_t from = uses[u].resource, to = others[u].resource;
@@ -137,7 +133,7 @@ class RankComparison {
     const auto takes_part = [&](DeviceId device) { return std::binary_search(holders.begin(), holders.end(), device); };
     for (const DeviceId holder : holders)
       if (!takes_part(ranks_[first][group_of_[holder]]) || !takes_part(ranks_[other][group_of_[holder]])) return false;
-    const auto uses = firsts.uses_of(task);
+    const auto uses = firsts.costs.uses_of(task);
     const auto occupancy = [&](int32_t resource) {
       const auto use =
           std::find_if(uses.begin(), uses.end(), [&](const auto& one) { return one.resource == resource; });

@@ -22,8 +22,7 @@ void write_trace(const std::string& path, const Topology& topology, TaskGraphBui
   for (size_t c = 0; c < topology.channels.size(); ++c) name_row(1, static_cast<int>(c), topology.channels[c].name);
   for (size_t t = 0; t < details.tasks.tasks.size(); ++t) {
     const Task& task = details.tasks.tasks[t];
-    for (int32_t u = details.costs.use_begin[t]; u < details.costs.use_begin[t + 1]; ++u) {
-      const ResourceUse& use = details.costs.uses[u];
+    for (const ResourceUse& use : details.costs.uses_of(static_cast<int>(t))) {
       const bool device = use.resource < device_count;
       Json event = {{"ph", "X"},
                     {"name", task_name(builder, details.tasks, static_cast<int>(t))},

@@ -34,10 +34,9 @@ Timeline simulate_full(const TaskGraph& graph, const TaskCosts& costs) {
     const Event event = queue.top();
     queue.pop();
     Nanoseconds start = event.ready;
-    for (int32_t u = costs.use_begin[event.task]; u < costs.use_begin[event.task + 1]; ++u)
-      start = std::max(start, free_at[costs.uses[u].resource]);
-    for (int32_t u = costs.use_begin[event.task]; u < costs.use_begin[event.task + 1]; ++u)
-      free_at[costs.uses[u].resource] = start + costs.uses[u].occupancy;
+    const auto uses = costs.uses_of(event.task);
+    for (const ResourceUse& use : uses) start = std::max(start, free_at[use.resource]);
+    for (const ResourceUse& use : uses) free_at[use.resource] = start + use.occupancy;
     for (const auto& [device, work] : costs.beside_of(event.task))
       free_at[device] = free_behind(free_at[device], start, costs.duration[event.task], work);
     const Nanoseconds end = start + costs.duration[event.task];

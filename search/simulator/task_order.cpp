@@ -193,10 +193,9 @@ class ListScheduling {
 
   // As soon as its resources are free.
   void start(int task, Nanoseconds time) {
-    for (int32_t u = costs_.use_begin[task]; u < costs_.use_begin[task + 1]; ++u)
-      time = std::max(time, free_at_[costs_.uses[u].resource]);
-    for (int32_t u = costs_.use_begin[task]; u < costs_.use_begin[task + 1]; ++u)
-      free_at_[costs_.uses[u].resource] = time + costs_.uses[u].occupancy;
+    const auto uses = costs_.uses_of(task);
+    for (const ResourceUse& use : uses) time = std::max(time, free_at_[use.resource]);
+    for (const ResourceUse& use : uses) free_at_[use.resource] = time + use.occupancy;
     for (const auto& [device, work] : costs_.beside_of(task))
       free_at_[device] = free_behind(free_at_[device], time, costs_.duration[task], work);
     const Nanoseconds end = time + costs_.duration[task];
@@ -300,8 +299,8 @@ bool transfers_keep_devices_busy(const TaskGraph& tasks, const TaskCosts& costs)
     if (occupies_device(task.kind)) devices = std::max(devices, task.device + 1);
   for (const int task : tasks.tasks.indices()) {
     if (occupies_device(tasks.tasks[task].kind)) continue;
-    for (int32_t u = costs.use_begin[task]; u < costs.use_begin[task + 1]; ++u)
-      if (costs.uses[u].resource < devices) return true;
+    for (const ResourceUse& use : costs.uses_of(task))
+      if (use.resource < devices) return true;
   }
   return false;
 }

@@ -286,6 +286,19 @@ class Settings(unittest.TestCase):
                     "fits_memory"):
             self.assertEqual(once[key], every[key], key)
 
+    def test_precision_of_settings_is_that_of_the_plan(self):
+        self.make_graph("gpt2")
+        on = ("--topo", ROOT / "topologies/dgx-a100-1.json")
+        found = self.simulate("tp=2,precision=bf16", topology="topologies/dgx-a100-1.json")
+        self.assertEqual(found["precision"], "bf16")
+        self.assertEqual(self.simulate("tp=2", *("--precision", "bf16"), topology="topologies/dgx-a100-1.json"), found)
+        self.program(BUILD / "ffsearch", "plan", "--graph", "g.json", *on, "--settings", "precision=bf16", "--top", 1,
+                     "--out", "p.json")
+        self.assertEqual(json.loads((self.work / "p.json").read_text())["precision"], "bf16")
+        self.assertEqual(self.program(BUILD / "ffsearch", "plan", "--graph", "g.json", *on, "--settings",
+                                      "precision=fp8", code=1),
+                         'ffsearch: --settings: found "fp8"; did you mean "fp32"?\n')
+
     def test_device_models_follow_from_the_microbenchmarks(self):
         self.program(sys.executable, ROOT / "scripts/device_models.py", "--check")
 

@@ -17,6 +17,13 @@ Graph random_graph(RandomSource& random);  // the same, parsed
 
 // Any degrees (dividing or not) and any of the devices, several tasks on one and none on others included.
 Strategy random_strategy(const Graph& graph, int devices, RandomSource& random);
+// The parts of an operator on a device, ascending.
+inline Vector<int32_t> parts_on(const Configuration& configuration, DeviceId device) {
+  Vector<int32_t> parts;
+  for (const int part : configuration.devices.indices())
+    if (configuration.devices[part] == device) parts.push_back(part);
+  return parts;
+}
 // One of all, in turn.
 inline Synchronization synchronization_of(unsigned number) { return static_cast<Synchronization>(number % 5); }
 

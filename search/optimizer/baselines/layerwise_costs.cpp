@@ -4,6 +4,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "common/first_devices.h"
 #include "common/task_graph/edge_copies.h"
 #include "common/task_graph/wiring.h"
 #include "search/optimizer/operator_groups.h"
@@ -16,12 +17,6 @@ bool same_dimensions(const OperatorDefinition& a, const OperatorDefinition& b) {
   for (size_t d = 0; d < a.dimensions().size(); ++d)
     if (a.dimensions()[d].name != b.dimensions()[d].name) return false;
   return true;
-}
-
-Vector<DeviceId> first_devices(int count) {
-  Vector<DeviceId> devices(count);
-  std::iota(devices.begin(), devices.end(), 0);
-  return devices;
 }
 
 // OptCNN puts part p on device p.

@@ -35,8 +35,8 @@ Vector<DeviceTime> device_times(const Evaluator::Details& details, const Timelin
   };
   Vector<Vector<Use>> uses(device_count);
   for (const int task : details.tasks.tasks.indices())
-    for (int32_t u = details.costs.use_begin[task]; u < details.costs.use_begin[task + 1]; ++u)
-      if (const ResourceUse& use = details.costs.uses[u]; use.resource < device_count)
+    for (const ResourceUse& use : details.costs.uses_of(task))
+      if (use.resource < device_count)
         uses[use.resource].push_back(
             {details.timeline.start[task], details.timeline.start[task] + use.occupancy, task});
   Vector<DeviceTime> times(device_count);

@@ -252,9 +252,9 @@ void draw_uses(Svg& svg, const Axis& axis, double y, const Analysis& analysis, i
   const Evaluator::Details& details = analysis.details;
   Vector<Mark> marks;
   for (const int task : details.tasks.tasks.indices())
-    for (int32_t u = details.costs.use_begin[task]; u < details.costs.use_begin[task + 1]; ++u)
-      if (details.costs.uses[u].resource == resource)
-        marks.push_back({details.timeline.start[task], details.timeline.start[task] + details.costs.uses[u].occupancy,
+    for (const ResourceUse& use : details.costs.uses_of(task))
+      if (use.resource == resource)
+        marks.push_back({details.timeline.start[task], details.timeline.start[task] + use.occupancy,
                          task_color(analysis, task), slack_step(analysis, task), analysis.causes.slack(task)});
   std::sort(marks.begin(), marks.end(), [](const Mark& a, const Mark& b) { return a.begin < b.begin; });
   const Nanoseconds pixel = static_cast<Nanoseconds>(1e6 * axis.most / axis.width / 2);
@@ -276,8 +276,7 @@ Vector<int> shown_resources(const Analysis& analysis, bool devices, int most) {
   const int device_count = analysis.problem().topology.devices.count();
   Vector<Nanoseconds> time(analysis.details.costs.resource_count, 0);
   for (const int task : analysis.causes.critical_path())
-    for (int32_t u = analysis.details.costs.use_begin[task]; u < analysis.details.costs.use_begin[task + 1]; ++u)
-      time[analysis.details.costs.uses[u].resource] += analysis.details.costs.uses[u].occupancy;
+    for (const ResourceUse& use : analysis.details.costs.uses_of(task)) time[use.resource] += use.occupancy;
   Vector<int> resources;
   for (const int resource : time.indices())
     if ((resource < device_count) == devices && (devices || time[resource] > 0)) resources.push_back(resource);

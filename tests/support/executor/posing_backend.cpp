@@ -7,7 +7,7 @@
 #include <map>
 
 #include "common/kernels/batched_updates.h"
-#include "executor/transport/device_transport.h"
+#include "tests/support/executor/through_transport.h"
 
 namespace ff {
 namespace {
@@ -162,11 +162,10 @@ class Posing : public PosingBackend, public BatchedUpdates {
   Ranges device_, pinned_;
 };
 
-class PinnedOnly : public DeviceTransport {
+class PinnedOnly : public ThroughTransport {
  public:
-  PinnedOnly(Transport& transport, PosingBackend& backend) : DeviceTransport(transport), backend_(backend) {}
+  PinnedOnly(Transport& transport, PosingBackend& backend) : ThroughTransport(transport), backend_(backend) {}
   std::string name() const override { return "pinned only"; }
-  bool follows_backend() const override { return false; }
   Request send(const void* memory, int64_t bytes, int destination, OperationLabel label) override {
     check(memory, bytes);
     return host_.send(memory, bytes, destination, label);
@@ -175,10 +174,6 @@ class PinnedOnly : public DeviceTransport {
     check(memory, bytes);
     return host_.receive(memory, bytes, source, label);
   }
-  bool test(Request& request) override { return host_.test(request); }
-  void wait(Request& request) override { host_.wait(request); }
-  void poll() override { host_.poll(); }
-  Vector<GroupId> make_groups(const Vector<Vector<int>>& groups) override { return host_.make_groups(groups); }
   Request all_reduce(GroupId group, float* values, int64_t elements, OperationLabel label) override {
     check(values, elements * 4);
     return host_.all_reduce(group, values, elements, label);

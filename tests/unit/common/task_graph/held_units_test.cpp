@@ -14,11 +14,7 @@ namespace {
 
 Vector<Vector<int32_t>> own_parts(const Strategy& strategy, DeviceId device) {
   Vector<Vector<int32_t>> own;
-  for (const Configuration& configuration : strategy) {
-    Vector<int32_t>& parts = own.emplace_back();
-    for (const int part : configuration.devices.indices())
-      if (configuration.devices[part] == device) parts.push_back(part);
-  }
+  for (const Configuration& configuration : strategy) own.push_back(parts_on(configuration, device));
   return own;
 }
 

@@ -4,31 +4,15 @@
 #include <catch2/catch.hpp>
 #include <map>
 
-#include "common/task_graph/part_blocks.h"
+#include "common/task_graph/task_graph.h"
 #include "tests/support/random_network.h"
 
 using namespace ff;
 
 namespace {
 
-Vector<int32_t> parts_on(const Configuration& configuration, DeviceId device) {
-  Vector<int32_t> parts;
-  for (const int part : configuration.devices.indices())
-    if (configuration.devices[part] == device) parts.push_back(part);
-  return parts;
-}
-
 EdgeExchanges exchanges_of(const Graph& graph, const Edge& edge, const Strategy& strategy) {
   return find_exchanges(blocks_of(graph, edge, strategy[edge.producer].degrees, strategy[edge.consumer].degrees));
-}
-
-// Equal numbers for operators whose parts have equal blocks.
-Vector<int> alike_of(const Graph& graph) {
-  std::map<std::string, int> known;
-  Vector<int> alike;
-  for (const Operator& op : graph.operators)
-    alike.push_back(known.try_emplace(blocks_signature(*op.definition), static_cast<int>(known.size())).first->second);
-  return alike;
 }
 
 // x [4, 8] -> a (linear) -> b (linear) -> loss.
@@ -67,7 +51,7 @@ TEST_CASE("pairs and collectives of one device are its share of those of all, on
     const Graph graph = random_graph(random);
     const int devices = 1 + static_cast<int>(seed % 6);
     const Strategy strategy = random_strategy(graph, devices, random);
-    const Vector<int> alike = alike_of(graph);
+    const Vector<int> alike = TaskGraphBuilder(graph).alike();
     EdgeCollectives collectives(graph, strategy, alike);
     std::map<const EdgeExchanges*, int> users;
     for (const Edge& edge : edges_of(graph)) {

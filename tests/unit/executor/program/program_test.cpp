@@ -6,10 +6,10 @@
 
 #include "common/task_graph/issue_order.h"
 #include "executor/report.h"
-#include "executor/transport/device_transport.h"
 #include "executor/transport/in_process.h"
 #include "tests/support/executor/ordered_transport.h"
 #include "tests/support/executor/posing_backend.h"
+#include "tests/support/executor/through_transport.h"
 #include "tests/support/message_of.h"
 #include "tests/unit/executor/temporary_directory.h"
 
@@ -157,41 +157,17 @@ TEST_CASE("ranks agree whether an issue order fits, whichever finds that it does
 
 namespace {
 
-// As its host.
-class Through : public DeviceTransport {
+class FewTags : public ThroughTransport {
  public:
-  using DeviceTransport::DeviceTransport;
-  std::string name() const override { return "through"; }
-  bool follows_backend() const override { return false; }
-  Request send(const void* memory, int64_t bytes, int destination, OperationLabel label) override {
-    return host_.send(memory, bytes, destination, label);
-  }
-  Request receive(void* memory, int64_t bytes, int source, OperationLabel label) override {
-    return host_.receive(memory, bytes, source, label);
-  }
-  bool test(Request& request) override { return host_.test(request); }
-  void wait(Request& request) override { host_.wait(request); }
-  void poll() override { host_.poll(); }
-  Vector<GroupId> make_groups(const Vector<Vector<int>>& groups) override { return host_.make_groups(groups); }
-  Request all_reduce(GroupId group, float* values, int64_t elements, OperationLabel label) override {
-    return host_.all_reduce(group, values, elements, label);
-  }
-  Request collective(GroupId group, const CollectiveCall& call, OperationLabel label) override {
-    return host_.collective(group, call, label);
-  }
-};
-
-class FewTags : public Through {
- public:
-  using Through::Through;
+  using ThroughTransport::ThroughTransport;
   std::string name() const override { return "few-tags"; }
   int largest_tag() const override { return 0; }
 };
 
 // Whatever is asked for is done only where somebody waits for it.
-class Late : public Through {
+class Late : public ThroughTransport {
  public:
-  using Through::Through;
+  using ThroughTransport::ThroughTransport;
   bool test(Request&) override { return false; }
 };
 
