@@ -25,7 +25,8 @@ class AnalyticKernel {
 
   double roofline_us(const Work& work, double tflops) const {
     const double compute_us = work.flops / (tflops * 1e6);
-    if (work.flops > 0) say(compute_us, digits(work.flops) + " operations at " + digits(tflops) + " TFLOP/s");
+    if (work.flops > 0)
+      say(compute_us, [&] { return digits(work.flops) + " operations at " + digits(tflops) + " TFLOP/s"; });
     return slowest_us(compute_us, work.bytes);
   }
 
@@ -45,15 +46,17 @@ class AnalyticKernel {
   }
 
  private:
-  void say(double us, const std::string& text) const {
-    if (how_) *how_ += (how_->empty() ? "" : "; ") + text + ": " + digits(us) + " us";
+  // `text` is called only where terms are asked for: numbers as text would take longer than the model.
+  void say(double us, const auto& text) const {
+    if (how_) *how_ += (how_->empty() ? "" : "; ") + text() + ": " + digits(us) + " us";
   }
 
   double slowest_us(double compute_us, double bytes) const {
     const double memory_us = bytes / (model_.memory_gb_per_s * known_.memory * 1e3);
-    say(memory_us,
-        digits(bytes) + " bytes at " + digits(known_.memory) + " of " + digits(model_.memory_gb_per_s) + " GB/s");
-    if (model_.launch_us > std::max(compute_us, memory_us)) say(model_.launch_us, "launch");
+    say(memory_us, [&] {
+      return digits(bytes) + " bytes at " + digits(known_.memory) + " of " + digits(model_.memory_gb_per_s) + " GB/s";
+    });
+    if (model_.launch_us > std::max(compute_us, memory_us)) say(model_.launch_us, [] { return std::string("launch"); });
     return std::max({model_.launch_us, compute_us, memory_us});
   }
 
@@ -70,10 +73,11 @@ class AnalyticKernel {
     const double share = nearest ? KernelEfficiency::share(nearest->by_length, static_cast<double>(work.length)) : 1;
     const double flops = work.flops * (nearest && work.causal ? 0.5 : 1);
     const double us = flops / (model_.peak_bf16_tflops * share * 1e6);
-    say(us, "attention, " + digits(flops) + " operations at " + digits(share) + " (length " +
-                std::to_string(work.length) +
-                (nearest ? ", FlashAttention-" + std::to_string(nearest->generation) : "") + ") of " +
-                digits(model_.peak_bf16_tflops) + " TFLOP/s");
+    say(us, [&] {
+      return "attention, " + digits(flops) + " operations at " + digits(share) + " (length " +
+             std::to_string(work.length) + (nearest ? ", FlashAttention-" + std::to_string(nearest->generation) : "") +
+             ") of " + digits(model_.peak_bf16_tflops) + " TFLOP/s";
+    });
     return us;
   }
 
@@ -85,8 +89,10 @@ class AnalyticKernel {
                          : 1) *
         known_.sustained;
     const double us = flops / (model_.peak_bf16_tflops * share * 1e6);
-    say(us, "product, " + digits(outputs) + " sums of " + digits(depth) + " terms at " + digits(share) + " of " +
-                digits(model_.peak_bf16_tflops) + " TFLOP/s");
+    say(us, [&] {
+      return "product, " + digits(outputs) + " sums of " + digits(depth) + " terms at " + digits(share) + " of " +
+             digits(model_.peak_bf16_tflops) + " TFLOP/s";
+    });
     return us;
   }
 
@@ -128,7 +134,7 @@ class AnalyticKernel {
     const double bytes =
         scores * ((backward ? stored_backward_bytes : stored_forward_bytes) + (again ? stored_forward_bytes : 0));
     const double memory_us = bytes / (model_.memory_gb_per_s * known_.memory * 1e3);
-    say(memory_us, "stored probabilities, " + digits(bytes) + " bytes");
+    say(memory_us, [&] { return "stored probabilities, " + digits(bytes) + " bytes"; });
     const double products = backward ? 0.8 + (again ? 0.4 : 0) : 1;
     return us + product_us(attention.flops * products, scores, false) + memory_us;
   }
@@ -153,14 +159,12 @@ class AnalyticKernel {
 double peak_tflops(const DeviceModel& model, std::string_view type, Precision precision) {
   if (precision == Precision::fp32 || !computes_products(type)) return model.peak_tflops;
   const double peak = precision == Precision::tf32 ? model.peak_tf32_tflops : model.peak_bf16_tflops;
+  if (peak > 0) return peak;
   const std::string name(to_string(precision));
-  if (peak <= 0)
-    throw InputError(
-        "--precision " + name + ": device model \"" + model.name + "\" has no \"peak_" + name +
-        "_tflops\", which analytic costs of matrix products and convolutions need; add it to the topology, "
-        "give a profile that was measured with " +
-        name + ", or use --precision fp32");
-  return peak;
+  throw InputError("--precision " + name + ": device model \"" + model.name + "\" has no \"peak_" + name +
+                   "_tflops\", which analytic costs of matrix products and convolutions need; add it to the topology, "
+                   "give a profile that was measured with " +
+                   name + ", or use --precision fp32");
 }
 
 }  // namespace
