@@ -31,7 +31,10 @@ class Inliner {
     for (const auto& set : model.opset_import())
       if (is_standard(set.domain())) opset_ = set.version();
     for (const FunctionProto& function : model.functions())
-      if (!is_standard(function.domain())) functions_[{function.domain(), function.name()}] = &function;
+      if (!is_standard(function.domain()) &&
+          !functions_.try_emplace({function.domain(), function.name()}, &function).second)
+        fail("defines the function \"" + function.name() + "\" of the domain \"" + function.domain() +
+             "\" more than once; overloads are not supported");
   }
 
   // What takes the place of a node, in order.

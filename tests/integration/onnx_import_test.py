@@ -252,6 +252,15 @@ class WrongFilesTest(OnnxTest):
             result = self.import_model(self.path("model.onnx"), 2)
             self.assertEqual(result.returncode, 1)
             self.assertIn(message, result.stderr)
+        overload = onnx.FunctionProto()
+        overload.CopyFrom(inner)
+        overload.node[0].op_type = "Elu"
+        model.functions.append(overload)
+        onnx.save(model, self.path("model.onnx"))
+        result = self.import_model(self.path("model.onnx"), 2)
+        self.assertEqual(result.returncode, 1)
+        self.assertIn('defines the function "Activation" of the domain "local" more than once; overloads are not '
+                      'supported', result.stderr)
 
     def test_dimensions(self):
         weight = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[3, -4])
