@@ -147,9 +147,26 @@ for billions in MEGATRON:
             name=f"gpt-{billions}b")(functools.partial(megatron_gpt, size=billions))
 
 
-def llama(g, hidden, heads, key_value_heads, wide, layers, length, vocabulary, rotary_base=10000, epsilon=1e-5):
-    """A LLaMA of these sizes, `wide` being the hidden features of its feed-forward layers. At other widths it has more
-    or fewer heads of as many channels, and as many queries to a head of keys and values."""
+def gated_experts(g, name, x, hidden, wide, experts):
+    """Three linear layers of the two best of so many experts, two of them multiplied, and the loss that balances these;
+    its weight is Hugging Face's 0.001, times the square of the number of experts, by which its formula is larger."""
+    gate = g.add("linear", name + ".gate", x, out_features=experts, bias=False)
+    slots = g.add("top_k_gating", name + ".gating", gate, top_k=2, random_routing=False)
+    g.add("load_balancing_loss", name + ".balance", gate, weight=0.001 * experts**2)
+    x = g.add("dispatch", name + ".dispatch", [x, slots])
+    y = g.add("expert_linear", name + ".experts.gate", x, out_features=wide, bias=False)
+    y = g.add("silu", name + ".silu", y, sample_axis=1)
+    x = g.add("expert_linear", name + ".experts.up", x, out_features=wide, bias=False)
+    x = g.add("mul", name + ".mul", [y, x], sample_axis=1)
+    x = g.add("expert_linear", name + ".experts.down", x, out_features=hidden, bias=False)
+    return g.add("combine", name + ".combine", [x, slots, slots + ":weight"])
+
+
+def llama(g, hidden, heads, key_value_heads, wide, layers, length, vocabulary, rotary_base=10000, epsilon=1e-5,
+          experts=0):
+    """A LLaMA of these sizes, `wide` being the hidden features of its feed-forward layers; with experts instead of
+    these a Mixtral. At other widths it has more or fewer heads of as many channels, and as many queries to a head of
+    keys and values."""
     group, head = heads // key_value_heads, hidden // heads
     hidden = g.scaled(hidden, group * head)
     heads, wide = hidden // head, g.scaled(wide)
@@ -169,9 +186,12 @@ def llama(g, hidden, heads, key_value_heads, wide, layers, length, vocabulary, r
                   bias=False)
         x = g.add("add", name + ".add1", [x, linear(name + ".projection", y, hidden)])
         y = g.add("rms_norm", name + ".norm2", x, epsilon=epsilon)
-        gate = g.add("silu", name + ".silu", linear(name + ".gate", y, wide))
-        y = g.add("mul", name + ".mul", [gate, linear(name + ".up", y, wide)])
-        x = g.add("add", name + ".add2", [x, linear(name + ".down", y, hidden)])
+        if experts:
+            y = gated_experts(g, name, y, hidden, wide, experts)
+        else:
+            gate = g.add("silu", name + ".silu", linear(name + ".gate", y, wide))
+            y = linear(name + ".down", g.add("mul", name + ".mul", [gate, linear(name + ".up", y, wide)]), hidden)
+        x = g.add("add", name + ".add2", [x, y])
     x = g.add("rms_norm", "norm", x, epsilon=epsilon)
     g.add("softmax_cross_entropy", "loss", [linear("output", x, vocabulary), label])
 
@@ -192,6 +212,15 @@ def llama3(g, size):
 
 for billions in LLAMA3:
     network(batch=2048, name=f"llama3-{billions}b")(functools.partial(llama3, size=billions))
+
+
+@network(batch=1024, name="mixtral-8x22b")
+def mixtral_8x22b(g):
+    g.description = ("Mixtral 8x22B (Mistral AI 2024; architecture: Jiang et al. 2024, arXiv 2401.04088): 56 layers of "
+                     "6144 channels, 48 heads of queries and 8 of keys and values, 8 experts of 16384 hidden features "
+                     "of which a token takes two, a vocabulary of 32000; 140,620,634,112 parameters. Experts have "
+                     "places for as many tokens as each gets if they are used evenly; the published model drops none.")
+    llama(g, 6144, 48, 8, 16384, layers=56, length=4096, vocabulary=32000, rotary_base=1000000, experts=8)
 
 
 @network(batch=16, name="llama-tiny")

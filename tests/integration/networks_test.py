@@ -288,6 +288,7 @@ PARAMETERS = {
     **{name: (12 * layers * hidden**2 + 13 * layers * hidden + (51200 + 2048) * hidden + 2 * hidden,
               "Narayanan et al. 2021, equation 2") for name, (_, hidden, layers) in MEGATRON.items()},
     **{name: (parameters, "Hugging Face") for name, (parameters, _, _, _) in LLAMA3.items()},
+    "mixtral-8x22b": (140620634112, "Hugging Face"),
     # Two tables; in each layer attention, its projection, three matrices of the feed-forward layer, two norms; the norm
     # in front of the scores.
     "llama-tiny": (2 * 256 * 64 + 2 * (64 * (64 + 2 * 32) + 64**2 + 3 * 64 * 192 + 2 * 64) + 64, "layer by layer"),
@@ -323,6 +324,9 @@ GFLOP = {
     # Queries and the projection, keys and values, scores and sums, the feed-forward layer; the output
     **{name: (8192 * 2 * (layers * (2 * hidden**2 + 2 * 1024 * hidden + 2 * 8192 * hidden + 3 * hidden * wide)
                           + 128256 * hidden) / 1e9, 1e-12) for name, (_, hidden, wide, layers) in LLAMA3.items()},
+    # Likewise; the choice among 8 experts, two of which work on a token.
+    "mixtral-8x22b": (4096 * 2 * (56 * (2 * 6144**2 + 2 * 1024 * 6144 + 2 * 4096 * 6144 + 8 * 6144
+                                        + 2 * 3 * 6144 * 16384) + 32000 * 6144) / 1e9, 1e-12),
     "llama-tiny": (64 * 2 * (2 * (64 * (64 + 2 * 32) + 64**2 + 3 * 64 * 192 + 2 * 64 * 64) + 256 * 64) / 1e9, 1e-12),
     "moe-tiny": (sparse_gflop(2, 4, 128, 256, 20, 1000, 4 * 13), 1e-12),
     # with top-2 gating and a factor of 1 two places a token

@@ -131,6 +131,18 @@ class TransformerConfig(unittest.TestCase):
                 self.assertEqual(done.returncode, 0, done.stderr)
                 self.assertEqual(json.loads(done.stdout)["parameters"], parameters)
 
+    def test_a_committed_graph_is_what_its_config_becomes(self):
+        committed = json.loads((ROOT / "graphs/mixtral-8x22b.json").read_text())
+        config = {**PUBLIC["mixtral-8x22b"][0], "max_position_embeddings": 65536, "rope_theta": 1000000.0,
+                  "rms_norm_eps": 1e-5, "num_experts_per_tok": 2}
+        (self.work / "config.json").write_text(json.dumps(config))
+        done = self.run_program(BUILD / "ffsearch", "import", "config.json", "--sequence", 4096, "--batch", 1024,
+                                "--out", "g.json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        imported = json.loads((self.work / "g.json").read_text())
+        for key in ("batch_size", "inputs", "operators"):
+            self.assertEqual(imported[key], committed[key])
+
     def test_flags_that_do_not_go_together(self):
         self.write("llama")
         for flags, message in (([], "--sequence: is needed for config.json"),
