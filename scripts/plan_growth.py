@@ -2,7 +2,8 @@
 """How long ffsearch takes for large transformers: one evaluation of settings, and a search for plans, by number of
 devices; or all settings of a grid, evaluated once each, against the plan that the search finds.
 
-    scripts/plan_growth.py [--build DIR] [--graph NAME] [--preset NAME] [--nodes 8,32,128] [--settings TEXT] [--no-plan]
+    scripts/plan_growth.py [--build DIR] [--graph NAME] [--preset NAME] [--nodes 8,32,128] [--settings TEXT]
+                           [--batch-per-node N] [--no-plan]
     scripts/plan_growth.py --grid [--build DIR] [--graph NAME] [--preset NAME] [--nodes 8] [--batch N]
 
 Prints tables of docs/results/planning.md. Times are CPU seconds of the process; one thread computes."""
@@ -42,7 +43,8 @@ class Problem:
         if made is None:
             sys.exit(message)
         self.devices = nodes * 8
-        batch = ["--batch", arguments.batch] if arguments.batch else []
+        samples = arguments.batch_per_node * nodes if arguments.batch_per_node else arguments.batch
+        batch = ["--batch", samples] if samples else []
         self.flags = ["--graph", ROOT / f"graphs/{arguments.graph}.json", "--topo", self.topology, *batch,
                       "--precision", "bf16", "--optimizer", "adamw", "--cost", "analytic", "--json"]
 
@@ -105,6 +107,7 @@ def main():
     parser.add_argument("--preset", default="dgx-a100-80gb")
     parser.add_argument("--nodes", default="8")
     parser.add_argument("--batch", type=int)
+    parser.add_argument("--batch-per-node", type=int, help="so that each data-parallel group has as many samples")
     parser.add_argument("--settings", default="tp=8,pp=8,micro_batch=1,sharding=optimizer,recompute=full")
     parser.add_argument("--no-plan", action="store_true", help="evaluations alone")
     parser.add_argument("--grid", action="store_true")

@@ -508,18 +508,21 @@ class TakenRanges {
     }
   }
 
-  // Those that are taken at any of these steps, ascending by where they begin; they may overlap.
+  // What is taken at any of these steps: apart from each other, ascending.
   const Vector<Range>& at(int first, int last) {
-    found_.clear();
-    const auto append = [&](const Vector<Range>& ranges) { found_.insert(found_.end(), ranges.begin(), ranges.end()); };
-    for_each_node(first, last, [&](int node) { append(at_times_[node]); });
+    lists_.clear();
+    const auto add = [&](const Vector<Range>& ranges) {
+      if (!ranges.empty()) lists_.push_back(&ranges);
+    };
+    for_each_node(first, last, [&](int node) { add(at_times_[node]); });
     // What is taken all along a larger node: each of these has the first or the last step.
     for (int from = (first + leaves_) / 2, to = (last + leaves_) / 2; from > 0; from /= 2, to /= 2) {
-      append(all_along_[from]);
-      if (to != from) append(all_along_[to]);
+      add(all_along_[from]);
+      if (to != from) add(all_along_[to]);
     }
-    std::sort(found_.begin(), found_.end(), [](const Range& a, const Range& b) { return a.begin < b.begin; });
-    return found_;
+    if (lists_.empty()) return nothing_;
+    unite_lists();
+    return *lists_[0];
   }
 
  private:
@@ -549,10 +552,37 @@ class TakenRanges {
     }
   }
 
+  // Two lists become one, until there is one: adjacent ranges become one on the way, so that most lists get shorter.
+  void unite_lists() {
+    std::sort(lists_.begin(), lists_.end(), [](const auto* a, const auto* b) { return a->size() < b->size(); });
+    united_.resize(std::max(united_.size(), lists_.size()));
+    for (int made = 0; lists_.size() > 1;) {
+      size_t kept = 0;
+      for (size_t i = 0; i + 1 < lists_.size(); i += 2) {
+        unite(*lists_[i], *lists_[i + 1], united_[made]);
+        lists_[kept++] = &united_[made++];
+      }
+      if (lists_.size() % 2 == 1) lists_[kept++] = lists_.back();
+      lists_.resize(kept);
+    }
+  }
+
+  static void unite(const Vector<Range>& a, const Vector<Range>& b, Vector<Range>& result) {
+    result.clear();
+    for (auto x = a.begin(), y = b.begin(); x != a.end() || y != b.end();) {
+      const Range& next = y == b.end() || (x != a.end() && x->begin < y->begin) ? *x++ : *y++;
+      if (result.empty() || result.back().end < next.begin) result.push_back(next);
+      else result.back().end = std::max(result.back().end, next.end);
+    }
+  }
+
   int leaves_ = 1;
   Vector<Vector<Range>> all_along_;  // [node]: of buffers that live at all of its steps, but not at all of its parent's
   Vector<Vector<Range>> at_times_;   // [node]: of buffers that live at any of its steps, but not at all of its parent's
-  Vector<Range> found_;
+  // Of one look, kept for their memory.
+  Vector<const Vector<Range>*> lists_;
+  Vector<Vector<Range>> united_;
+  const Vector<Range> nothing_;
 };
 
 }  // namespace

@@ -89,13 +89,18 @@ void Evaluator::look() const {
   if (watched_ && watched_->ended()) throw GivenUp();
 }
 
-Evaluator::Details Evaluator::in_fifo_order(const Strategy& of_one) {
+Evaluator::Details Evaluator::not_simulated(const Strategy& of_one) {
   Details details;
   const Strategy& strategy = details.strategy = expanded(of_one);
   details.tasks = tasks_of(strategy);
   look();
   details.costs = cost_model_.costs(details.tasks, strategy);
   look();
+  return details;
+}
+
+Evaluator::Details Evaluator::in_fifo_order(const Strategy& of_one) {
+  Details details = not_simulated(of_one);
   details.timeline = simulate_full(details.tasks, details.costs);
   details.makespan_fifo = details.timeline.makespan;
   look();
@@ -142,7 +147,7 @@ Evaluator::Details Evaluator::simulated(const Strategy& of_one) {
 }
 
 Evaluator::Details Evaluator::simulated_one_forward_one_backward(const Strategy& of_one) {
-  Details details = simulated(of_one);
+  Details details = not_simulated(of_one);
   details.order =
       tasks_by_start(details.tasks, one_forward_one_backward(details.strategy, details.tasks, details.costs));
   details.timeline = simulate_in_order(details.tasks, details.costs, details.order);
@@ -199,7 +204,7 @@ Evaluator::Details Evaluator::details(const Strategy& strategy, TaskOrder order,
     fifo = memory(details.strategy, details.tasks, ready_order);
   const bool fifo_fits = !fifo || fullness(fifo->bytes) <= 1;
   for (const auto& [which, other] : other_orders(details, order, deadline)) {
-    if (runs_in_order(details.tasks, details.timeline, other)) continue;  // that of readiness
+    if (same_on_devices(details.tasks, ready_order, other)) continue;
     Timeline timeline = simulate_in_order(details.tasks, details.costs, other);
     // Less would hardly be seen, and the order in which tasks become ready is written in fewer lines.
     constexpr double worth_it = 0.995;
@@ -224,7 +229,7 @@ Evaluator::Details Evaluator::details_of_file(const StrategyFile& file) {
   details.order = issue_order_from_names(builder_, details.tasks, file.issue_order, buffers);
   if (file.issue_order.empty() || details.order.empty()) {
     details.order = default_issue_order(builder_, details.tasks, buffers);
-  } else if (!runs_in_order(details.tasks, details.timeline, details.order)) {
+  } else if (!same_on_devices(details.tasks, tasks_by_start(details.tasks, details.timeline), details.order)) {
     details.fifo_order = false;
     details.task_order = TaskOrder::best;
     details.timeline = simulate_in_order(details.tasks, details.costs, details.order);

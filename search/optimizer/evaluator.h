@@ -61,7 +61,7 @@ class Evaluator {
     bool fifo_order = true;                  // the timeline is that one; else `order` is simulated
     TaskOrder task_order = TaskOrder::fifo;  // which one that is; best: that of a file
   };
-  // Without memory: in FIFO order, without an order; in 1F1B order.
+  // Without memory: in FIFO order, without an order; in 1F1B order, without its sources and the makespan in FIFO order.
   Details simulated(const Strategy& strategy);
   Details simulated_one_forward_one_backward(const Strategy& strategy);
   // Memory is that of the order in which the simulator starts the tasks, with on-demand transfer buffers where it
@@ -107,6 +107,7 @@ class Evaluator {
     TransferBuffers buffers;
     Vector<int> order;  // for them
   };
+  Details not_simulated(const Strategy& strategy);  // tasks and costs
   // Of expanded strategies.
   Memory memory(const Strategy& strategy, const TaskGraph& tasks, const Vector<int>& order);
   // The same as a fraction of the fullest device's; where that is below nine tenths, of what lives at once.

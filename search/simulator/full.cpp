@@ -1,7 +1,6 @@
 #include "search/simulator/full.h"
 
 #include <algorithm>
-#include <numeric>
 #include <queue>
 #include <tuple>
 
@@ -18,13 +17,17 @@ struct Event {
 }  // namespace
 
 Timeline simulate_full(const TaskGraph& graph, const TaskCosts& costs) {
+  return simulate_full(graph, Dependencies(graph), costs);
+}
+
+Timeline simulate_full(const TaskGraph& graph, const Dependencies& dependencies, const TaskCosts& costs) {
   const size_t count = graph.tasks.size();
   Timeline timeline;
   timeline.ready.assign(count, 0);
   timeline.start.resize(count);
   timeline.end.resize(count);
   Vector<Nanoseconds> free_at(costs.resource_count, 0);
-  Vector<int32_t> waiting = graph.predecessor_count;
+  Vector<int32_t> waiting = dependencies.predecessor_count;
   Vector<Event> storage;
   storage.reserve(count / 4 + 16);
   std::priority_queue<Event, Vector<Event>, std::greater<>> queue(std::greater<>(), std::move(storage));
@@ -43,8 +46,8 @@ Timeline simulate_full(const TaskGraph& graph, const TaskCosts& costs) {
     timeline.start[event.task] = start;
     timeline.end[event.task] = end;
     timeline.makespan = std::max(timeline.makespan, end);
-    for (int32_t s = graph.successor_begin[event.task]; s < graph.successor_begin[event.task + 1]; ++s) {
-      const int32_t successor = graph.successors[s];
+    for (int32_t s = dependencies.successor_begin[event.task]; s < dependencies.successor_begin[event.task + 1]; ++s) {
+      const int32_t successor = dependencies.successors[s];
       timeline.ready[successor] = std::max(timeline.ready[successor], end);
       if (--waiting[successor] == 0) queue.push({timeline.ready[successor], graph.tasks[successor].key, successor});
     }
@@ -53,12 +56,21 @@ Timeline simulate_full(const TaskGraph& graph, const TaskCosts& costs) {
 }
 
 Vector<int> tasks_by_start(const TaskGraph& graph, const Timeline& timeline) {
-  Vector<int> order(graph.tasks.size());
-  std::iota(order.begin(), order.end(), 0);
-  std::sort(order.begin(), order.end(), [&](int a, int b) {
-    return std::tie(timeline.start[a], timeline.ready[a], graph.tasks[a].key) <
-           std::tie(timeline.start[b], timeline.ready[b], graph.tasks[b].key);
+  struct Started {
+    Nanoseconds start, ready;
+    TaskKey key;
+    int task;
+  };
+  Vector<Started> started;
+  started.reserve(graph.tasks.size());
+  for (const int task : graph.tasks.indices())
+    started.push_back({timeline.start[task], timeline.ready[task], graph.tasks[task].key, task});
+  std::sort(started.begin(), started.end(), [](const Started& a, const Started& b) {
+    return std::tie(a.start, a.ready, a.key) < std::tie(b.start, b.ready, b.key);
   });
+  Vector<int> order;
+  order.reserve(started.size());
+  for (const Started& one : started) order.push_back(one.task);
   return order;
 }
 

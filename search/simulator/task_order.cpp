@@ -23,23 +23,14 @@ Vector<Nanoseconds> paths_behind(const TaskGraph& graph, const TaskCosts& costs,
   return paths;
 }
 
-// Of a task graph, or of that graph backwards, which must outlive them.
-struct Dependencies {
-  const Vector<int32_t>&successor_begin, &successors, &predecessor_count;
-
-  template <class Graph>
-  explicit Dependencies(const Graph& graph)
-      : successor_begin(graph.successor_begin), successors(graph.successors),
-        predecessor_count(graph.predecessor_count) {}
-};
-
-// The same tasks, each a predecessor of those that it waited for.
-struct ReversedGraph {
+// Dependencies that a task graph does not have itself.
+struct OwnDependencies {
   Vector<int32_t> successor_begin, successors, predecessor_count;
 };
 
-ReversedGraph reversed(const TaskGraph& graph) {
-  ReversedGraph result{{0}, Vector<int32_t>(graph.successors.size()), {}};
+// The same tasks, each a predecessor of those that it waited for.
+OwnDependencies reversed(const TaskGraph& graph) {
+  OwnDependencies result{{0}, Vector<int32_t>(graph.successors.size()), {}};
   for (const int32_t count : graph.predecessor_count)
     result.successor_begin.push_back(result.successor_begin.back() + count);
   Vector<int32_t> next = result.successor_begin;
@@ -235,13 +226,13 @@ Vector<Vector<int>> by_device(const TaskGraph& tasks, const Vector<int>& order) 
 }
 
 // The same tasks, each of a device's own a successor of the one before it.
-TaskGraph with_chains(const TaskGraph& tasks, const Vector<Vector<int>>& chains) {
+OwnDependencies with_chains(const TaskGraph& tasks, const Vector<Vector<int>>& chains) {
   Vector<int> next(tasks.tasks.count(), -1);
   for (const Vector<int>& chain : chains)
     for (size_t i = 1; i < chain.size(); ++i) next[chain[i - 1]] = chain[i];
-  TaskGraph chained = tasks;
-  chained.successors.clear();
-  chained.successor_begin.assign(1, 0);
+  OwnDependencies chained{{0}, {}, tasks.predecessor_count};
+  chained.successor_begin.reserve(tasks.successor_begin.size());
+  chained.successors.reserve(tasks.successors.size() + tasks.tasks.size());
   for (const int task : tasks.tasks.indices()) {
     for (int32_t s = tasks.successor_begin[task]; s < tasks.successor_begin[task + 1]; ++s)
       chained.successors.push_back(tasks.successors[s]);
@@ -263,7 +254,7 @@ Timeline schedule_by_critical_path(const TaskGraph& tasks, const TaskCosts& cost
 
 Timeline schedule_by_latest_start(const TaskGraph& tasks, const TaskCosts& costs, const Timeline& timeline) {
   // From the end backwards a task's end is so long before the end of all.
-  const ReversedGraph from_end = reversed(tasks);
+  const OwnDependencies from_end = reversed(tasks);
   const Timeline backward = ListScheduling(tasks, Dependencies(from_end), costs, timeline.end).run();
   return ListScheduling(tasks, Dependencies(tasks), costs, backward.end).run();
 }
@@ -283,7 +274,8 @@ Timeline schedule_one_forward_one_backward(const TaskGraph& tasks, const TaskCos
 }
 
 Timeline simulate_in_order(const TaskGraph& tasks, const TaskCosts& costs, const Vector<int>& order) {
-  Timeline timeline = simulate_full(with_chains(tasks, by_device(tasks, order)), costs);
+  const OwnDependencies chained = with_chains(tasks, by_device(tasks, order));
+  Timeline timeline = simulate_full(tasks, Dependencies(chained), costs);
   // A task is ready when its data is, whatever its device does.
   std::fill(timeline.ready.begin(), timeline.ready.end(), 0);
   for (const int task : tasks.tasks.indices())
@@ -305,8 +297,8 @@ bool transfers_keep_devices_busy(const TaskGraph& tasks, const TaskCosts& costs)
   return false;
 }
 
-bool runs_in_order(const TaskGraph& tasks, const Timeline& timeline, const Vector<int>& order) {
-  return by_device(tasks, order) == by_device(tasks, tasks_by_start(tasks, timeline));
+bool same_on_devices(const TaskGraph& tasks, const Vector<int>& order, const Vector<int>& other) {
+  return by_device(tasks, order) == by_device(tasks, other);
 }
 
 }  // namespace ff

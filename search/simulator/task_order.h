@@ -51,7 +51,7 @@ Timeline simulate_in_order(const TaskGraph& tasks, const TaskCosts& costs, const
 // Do transfers or collectives occupy devices, or delay what these compute?
 bool transfers_keep_devices_busy(const TaskGraph& tasks, const TaskCosts& costs);
 
-// Does every device run its own tasks in this order?
-bool runs_in_order(const TaskGraph& tasks, const Timeline& timeline, const Vector<int>& order);
+// Does every device run its own tasks in the same order in both?
+bool same_on_devices(const TaskGraph& tasks, const Vector<int>& order, const Vector<int>& other);
 
 }  // namespace ff
