@@ -1,4 +1,5 @@
 // ffsearch: command line only.
+#include <malloc.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -569,6 +570,14 @@ void keep_reserve() {
   std::set_new_handler(handle_out_of_memory);
 }
 
+// Each evaluation of a large plan allocates gigabytes and frees them: pages that are kept need no second fault.
+void keep_freed_memory() {
+#ifdef __GLIBC__
+  mallopt(M_MMAP_MAX, 0);
+  mallopt(M_TRIM_THRESHOLD, -1);
+#endif
+}
+
 // Of --simulator checked: what repeats the wrong answer.
 std::string write_disagreement(const ff::SimulationDisagreement& error) {
   constexpr const char *before = "checked-before.json", *proposed = "checked-proposed.json";
@@ -584,6 +593,7 @@ std::string write_disagreement(const ff::SimulationDisagreement& error) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  keep_freed_memory();
   keep_reserve();
   CLI::App app{"finds a fast parallelization strategy for training a DNN on given devices", "ffsearch"};
   Options options;

@@ -32,6 +32,8 @@ class MemoryModel {
               const FrameworkConventions& framework = {});
 
   Vector<int64_t> bytes(const Strategy& strategy);  // the estimate
+  // Of that strategy, by device: what parameters alone take, and what their owners exchange. No allocation is smaller.
+  const Vector<int64_t>& of_parameters() const { return at_end_; }
   // What the executor allocates. `tasks` is the strategy's task graph, `order` a total order of its tasks.
   // `laid_out`, by device: where it is false the arena counts with what lives at once, which is a few percent less at
   // most and found much sooner; empty: true.

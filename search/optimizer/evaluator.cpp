@@ -45,12 +45,20 @@ TaskGraph Evaluator::tasks_of(const Strategy& strategy) {
 }
 
 Evaluator::Memory Evaluator::memory(const Strategy& strategy, const TaskGraph& tasks, const Vector<int>& order) {
-  Memory preallocated{memory_.bytes(strategy, tasks, order, TransferBuffers::preallocated),
-                      TransferBuffers::preallocated, order};
-  if (fullness(preallocated.bytes) <= 1 || moves_nothing(tasks)) return preallocated;
+  Memory preallocated{{}, TransferBuffers::preallocated, order};
+  const bool may_fit = moves_nothing(tasks) || parameters_fit(strategy);
+  if (may_fit) {
+    preallocated.bytes = memory_.bytes(strategy, tasks, order, TransferBuffers::preallocated);
+    if (fullness(preallocated.bytes) <= 1 || moves_nothing(tasks)) return preallocated;
+  }
   Memory on_demand{{}, TransferBuffers::on_demand, on_demand_issue_order(tasks, order)};
   on_demand.bytes = memory_.bytes(strategy, tasks, on_demand.order, TransferBuffers::on_demand);
-  return fullness(on_demand.bytes) < fullness(preallocated.bytes) ? on_demand : preallocated;
+  return !may_fit || fullness(on_demand.bytes) < fullness(preallocated.bytes) ? on_demand : preallocated;
+}
+
+bool Evaluator::parameters_fit(const Strategy& strategy) {
+  memory_.bytes(strategy);
+  return fullness(memory_.of_parameters()) <= 1;
 }
 
 double Evaluator::exact_fullness(const Strategy& strategy, const TaskGraph& tasks, const Vector<int>& order) {
@@ -113,7 +121,7 @@ Prediction Evaluator::with_memory(const Details& in_fifo_order) {
   if (!memory_limited_) return prediction(timeline.makespan, 0);
   constexpr double far_below = 0.5;
   const double estimated = fullness(memory_.bytes(strategy));
-  if (estimated < far_below) return prediction(timeline.makespan, estimated);
+  if (estimated < far_below || fullness(memory_.of_parameters()) > 1) return prediction(timeline.makespan, estimated);
   const Prediction fifo =
       prediction(timeline.makespan, exact_fullness(strategy, tasks, tasks_by_start(tasks, timeline)));
   if (fifo.feasible() || problem_.settings.micro_batches == 1) return fifo;

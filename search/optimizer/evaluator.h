@@ -26,8 +26,8 @@ class Evaluator {
   explicit Evaluator(const Problem& problem);
 
   // Memory is exact, in the order in which the simulator starts the tasks and with the transfer buffers that fit;
-  // estimated where the estimate is far below what there is. Where several micro-batches exceed memory in FIFO order,
-  // the prediction is that of 1F1B, if this needs less.
+  // estimated where the estimate is far below what there is, or parameters alone exceed it. Where several micro-batches
+  // exceed memory in FIFO order, though their parameters do not, the prediction is that of 1F1B, if this needs less.
   Prediction evaluate(const Strategy& strategy);
   // While a watch lives, `evaluate` looks between its steps (task graph, costs, timeline, memory) whether the search
   // has ended, and then throws GivenUp. For strategies that a search can do without.
@@ -108,8 +108,9 @@ class Evaluator {
     Vector<int> order;  // for them
   };
   Details not_simulated(const Strategy& strategy);  // tasks and costs
-  // Of expanded strategies.
+  // Of expanded strategies. Transfer buffers are on demand where parameters alone exceed a device's memory.
   Memory memory(const Strategy& strategy, const TaskGraph& tasks, const Vector<int>& order);
+  bool parameters_fit(const Strategy& strategy);
   // The same as a fraction of the fullest device's; where that is below nine tenths, of what lives at once.
   double exact_fullness(const Strategy& strategy, const TaskGraph& tasks, const Vector<int>& order);
 

@@ -20,6 +20,33 @@ TEST_CASE("a strategy that exceeds a device's memory costs more than twice its t
   CHECK(Evaluator({problem.graph, tight, problem.kernels}).evaluate(data_parallel(problem.graph, tight)).feasible());
 }
 
+TEST_CASE("where parameters alone exceed memory the rest is estimated, and transfer buffers are on demand") {
+  SearchProblem problem("lenet");
+  RandomStream random(1, 1);
+  const Strategy strategy = problem.space.random_strategy(random);
+  const auto largest = [](const Vector<int64_t>& bytes) { return *std::max_element(bytes.begin(), bytes.end()); };
+  MemoryModel& model = problem.evaluator.memory_model();
+  model.bytes(strategy);
+  const int64_t of_parameters = largest(model.of_parameters());
+  for (const bool parameters_fit : {false, true}) {
+    CAPTURE(parameters_fit);
+    Topology tight = problem.topology;
+    for (DeviceModel& device : tight.models) device.memory_bytes = of_parameters - (parameters_fit ? 0 : 1);
+    Evaluator evaluator({problem.graph, tight, problem.kernels});
+    const Evaluator::Details details = evaluator.details(strategy);
+    CHECK((details.memory_bytes ==
+           evaluator.memory_model().bytes(details.strategy, details.tasks, details.order, details.transfer_buffers)));
+    if (!parameters_fit) CHECK(details.transfer_buffers == TransferBuffers::on_demand);
+    const auto as_fullness = [&](const Vector<int64_t>& bytes) {
+      return static_cast<double>(largest(bytes)) / static_cast<double>(tight.models[0].memory_bytes);
+    };
+    const double predicted = evaluator.evaluate(strategy).fullness;
+    CHECK(predicted > 1);
+    CHECK((predicted == as_fullness(evaluator.memory_model().bytes(strategy))) == !parameters_fit);
+    CHECK(as_fullness(details.memory_bytes) > 1);
+  }
+}
+
 TEST_CASE("an evaluation that is watched is given up when the search has ended") {
   SearchProblem problem("lenet");
   const Strategy strategy = data_parallel(problem.graph, problem.topology);
