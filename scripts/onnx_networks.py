@@ -149,3 +149,85 @@ class Encoder(nn.Module):
         x = x if self.batch_first else x.transpose(0, 1)
         x = self.encoder(x, self.mask)
         return self.head(x[:, 0] if self.batch_first else x[0])
+
+
+class RotaryDecoder(nn.Module):
+    """Decoders with rotary positions as others write them: GPT-J's pairs, NeoX's part of the channels, cos and sin as
+    buffers, grouped queries by repeat_interleave."""
+
+    def __init__(self, style="neox", vocabulary=60, c=32, heads=4, kv=None, layers=2, length=12):
+        super().__init__()
+        self.style, self.heads, self.kv = style, heads, kv or heads
+        size = c // heads
+        self.turned = size // 2 if style == "neox" else size
+        self.embed = nn.Embedding(vocabulary, c)
+        self.layers = nn.ModuleList(nn.ModuleDict({
+            "qkv": nn.Linear(c, (heads + 2 * self.kv) * size), "o": nn.Linear(c, c), "n1": nn.LayerNorm(c),
+            "n2": nn.LayerNorm(c), "up": nn.Linear(c, 64), "down": nn.Linear(64, c)}) for _ in range(layers))
+        self.norm, self.scores = nn.LayerNorm(c), nn.Linear(c, vocabulary, bias=False)
+        frequency = 1.0 / 10000 ** (torch.arange(0, self.turned, 2).float() / self.turned)
+        angle = torch.outer(torch.arange(length).float(), frequency)
+        angle = torch.cat((angle, angle), -1) if style != "gptj" else angle.repeat_interleave(2, -1)
+        self.register_buffer("cos", angle.cos()[None, None])
+        self.register_buffer("sin", angle.sin()[None, None])
+        self.register_buffer("mask", torch.ones(length, length).tril().bool()[None, None])
+
+    def rotate(self, x):
+        if self.style == "gptj":
+            a, b = x[..., ::2], x[..., 1::2]
+            return torch.stack((-b, a), -1).flatten(-2)
+        a, b = x[..., :x.shape[-1] // 2], x[..., x.shape[-1] // 2:]
+        return torch.cat((-b, a), -1)
+
+    def turn(self, x):
+        n, t = x.shape[2], self.turned
+        cos, sin = self.cos[:, :, :n].to(x.dtype), self.sin[:, :, :n].to(x.dtype)
+        if t == x.shape[-1]:
+            return x * cos + self.rotate(x) * sin
+        a, b = x[..., :t], x[..., t:]
+        return torch.cat((a * cos + self.rotate(a) * sin, b), -1)
+
+    def forward(self, token):
+        b, n = token.shape
+        x = self.embed(token)
+        for m in self.layers:
+            y = m["qkv"](m["n1"](x))
+            size = x.shape[-1] // self.heads
+            if self.style == "neox":  # heads first, then query, key, value
+                q, k, v = y.view(b, n, self.heads, 3 * size).permute(0, 2, 1, 3).chunk(3, -1)
+            else:
+                q, k, v = y.split([self.heads * size, self.kv * size, self.kv * size], -1)
+                q = q.view(b, n, self.heads, size).transpose(1, 2)
+                k, v = (t.view(b, n, self.kv, size).transpose(1, 2) for t in (k, v))
+            q, k = self.turn(q), self.turn(k)
+            if self.kv != self.heads:
+                k, v = (t.repeat_interleave(self.heads // self.kv, 1) for t in (k, v))
+            s = torch.matmul(q, k.transpose(-1, -2)) / math.sqrt(size)
+            s = torch.where(self.mask[:, :, :n, :n], s, torch.tensor(torch.finfo(torch.float32).min, dtype=s.dtype))
+            y = torch.matmul(F.softmax(s, -1), v).permute(0, 2, 1, 3).reshape(b, n, -1)
+            x = x + m["o"](y)
+            x = x + m["down"](F.gelu(m["up"](m["n2"](x)), approximate="tanh"))
+        return self.scores(self.norm(x))
+
+
+class RotaryBeforeHeads(RotaryDecoder):
+    """As LLaMA's own code: positions are turned before heads go in front of them."""
+
+    def forward(self, token):
+        b, n = token.shape
+        x = self.embed(token)
+        cos, sin = self.cos[0, 0, :n, None], self.sin[0, 0, :n, None]
+        for m in self.layers:
+            size = x.shape[-1] // self.heads
+            q, k, v = m["qkv"](m["n1"](x)).split([self.heads * size, self.kv * size, self.kv * size], -1)
+            q, k, v = (t.view(b, n, -1, size) for t in (q, k, v))
+            q, k = q * cos + self.rotate(q) * sin, k * cos + self.rotate(k) * sin
+            if self.kv != self.heads:
+                k, v = (t[:, :, :, None].expand(b, n, self.kv, self.heads // self.kv, size)
+                        .reshape(b, n, self.heads, size) for t in (k, v))
+            q, k, v = (t.transpose(1, 2) for t in (q, k, v))
+            s = q @ k.transpose(-1, -2) / math.sqrt(size)
+            s = s.masked_fill(self.mask[:, :, :n, :n] == 0, float("-inf"))
+            x = x + m["o"]((s.softmax(-1) @ v).transpose(1, 2).reshape(b, n, -1))
+            x = x + m["down"](F.gelu(m["up"](m["n2"](x)), approximate="tanh"))
+        return self.scores(self.norm(x))

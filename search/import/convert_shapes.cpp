@@ -372,17 +372,21 @@ void convert_expand(Conversion& c, const Node& node) {
   }
   if (repeated < 0) return c.set(node, 0, x);
   const int64_t times = asked[repeated];
-  Axis others;
-  for (int atom = 1; atom < x.atoms.count(); ++atom) others.push_back(atom);
-  // [batch, others] becomes [batch, times * others]
-  Value result = c.arranged(node, x, {{0}, others});
+  // Copies lie after the axis that ONNX has before them: those of a head next to one another.
+  int last = 0;  // atom of the axes before
+  for (int axis = 0; axis < repeated; ++axis)
+    if (!x.axes[axis].empty()) last = x.axes[axis].back();
+  Axis outer, inner;
+  for (int atom = 1; atom < x.atoms.count(); ++atom) (atom <= last ? outer : inner).push_back(atom);
+  // [batch, outer, inner] becomes [batch, outer, times * inner]
+  Value result = last == 0 ? c.arranged(node, x, {{0}, inner}) : c.arranged(node, x, {{0}, outer, inner});
   const Vector<std::string> copies(static_cast<size_t>(times), result.tensor);
-  result.tensor = c.add(node, "concat", copies, {{"axis", 1}})[0].tensor;
+  result.tensor = c.add(node, "concat", copies, {{"axis", last == 0 ? 1 : 2}})[0].tensor;
   result.physical = c.builder.shape(result.tensor);
-  result.atoms.insert(result.atoms.begin() + 1, times);
+  result.atoms.insert(result.atoms.begin() + last + 1, times);
   for (Axis& axis : result.axes)
-    for (int& atom : axis) atom += atom > 0 ? 1 : 0;
-  result.axes[repeated] = {1};
+    for (int& atom : axis) atom += atom > last ? 1 : 0;
+  result.axes[repeated] = {last + 1};
   c.set(node, 0, result);
 }
 

@@ -2,16 +2,21 @@
 // values in front, is multi_head_attention. What exporters write for it differs from model to model in reshapes and
 // transpositions; as the layouts are tracked, what the converters give does not:
 //
-//   q, k, v     [batch, length, channels]: linear operators on one tensor, or ranges of a single one's output
-//   scores      einsum "blhk,bmhk->bhlm" of q and k as [batch, length, heads, head channels]
+//   q, k, v     [batch, length, heads, head channels]: channels of linear operators on one tensor, perhaps turned by
+//               their positions, perhaps the same for several heads (channel_map.h, attention_heads.h)
+//   scores      einsum "blhk,bmhk->bhlm" of q and k
 //   weights     softmax over the last axis; before it perhaps a causal mask
 //   context     einsum "bhlk,bkhm->bhlm" of the weights and v, joined to [batch, length, channels]
 //
-// and factors (affine) anywhere before the softmax, whose product must be 1 / sqrt(head channels).
+// and factors anywhere before the softmax, whose product must be 1 / sqrt(head channels). Each row of the projections
+// is used once, and by nothing else.
+#include <algorithm>
 #include <cmath>
 #include <optional>
+#include <set>
 #include <tuple>
 
+#include "search/import/attention_heads.h"
 #include "search/import/graph_passes.h"
 
 namespace ff::importing {
@@ -19,10 +24,14 @@ namespace {
 
 using Operator = Builder::Operator;
 
-// A third of what is projected: rows [begin, end) of a linear operator's outputs.
-struct Projection {
-  const Operator* linear;
-  int64_t begin, end;
+struct Found {
+  HeadRows query, key, value;
+  Vector<int64_t> key_rows, value_rows;  // of each head of theirs
+  int64_t group;                         // heads of queries that share one of keys and values
+  std::string input;                     // what is projected
+  std::string output;                    // the tensor that becomes the attention's output
+  bool causal;
+  bool bias;
 };
 
 class Finder {
@@ -35,14 +44,6 @@ class Finder {
     }
     for (const std::string& output : builder.outputs) readers_[output].push_back(nullptr);
   }
-
-  struct Found {
-    Projection query, key, value;
-    std::string input;   // what is projected
-    std::string output;  // the tensor that becomes the attention's output
-    int64_t heads;
-    bool causal;
-  };
 
   // With its softmax at this operator?
   std::optional<Found> at(const Operator& softmax) const {
@@ -66,53 +67,77 @@ class Finder {
     const Operator* turned = reader(context->outputs[0], "transpose");
     const Operator* joined = turned ? reader(turned->outputs[0], "reshape") : nullptr;
     if (!joined || turned->attributes["axes"] != Json({2, 1, 3})) return std::nullopt;
-    const auto query = projection(scores->inputs[0], scale), key = projection(scores->inputs[1], scale);
-    double unscaled = 1;
-    const auto value = projection(context->inputs[1], unscaled);
-    if (!query || !key || !value || unscaled != 1) return std::nullopt;
-    const Shape& split_query = builder_.shape(scores->inputs[0]);  // [batch, length, heads, head channels]
-    const Shape &all = builder_.shape(joined->outputs[0]), &input = builder_.shape(query->linear->inputs[0]);
-    if (std::abs(scale * std::sqrt(static_cast<double>(split_query[3])) - 1) > 1e-5 || all != input ||
-        builder_.shape(scores->inputs[1]) != split_query || builder_.shape(context->inputs[1]) != split_query)
-      return std::nullopt;
-    found.query = *query;
-    found.key = *key;
-    found.value = *value;
-    found.input = query->linear->inputs[0];
     found.output = joined->outputs[0];
-    found.heads = split_query[2];
-    const bool bias = has_bias(*query->linear);
-    if (shares_rows(found)) return std::nullopt;
-    for (const Projection& one : {found.query, found.key, found.value})
-      if (one.linear->inputs[0] != found.input || has_bias(*one.linear) != bias || one.end - one.begin != all[2] ||
-          groups_.at(one.linear->group) != 1)
-        return std::nullopt;
-    return found;
+    return heads_fit(found, scores->inputs[0], scores->inputs[1], context->inputs[1], scale) && is_alone(found)
+               ? std::optional(found)
+               : std::nullopt;
   }
 
-  // Is a row of a weight projected to two of them, or to something else as well? Then it is no parameter of its own.
-  bool shares_rows(const Found& found) const {
-    const Projection* const all[] = {&found.query, &found.key, &found.value};
-    for (const Projection* one : all) {
-      int64_t rows = 0;
-      size_t readers = 0;
-      for (const Projection* other : all) {
-        if (other->linear != one->linear) continue;
-        rows += other->end - other->begin;
-        ++readers;
-        if (other != one && other->begin < one->end && one->begin < other->end) return true;
-      }
-      const std::string& tensor = one->linear->outputs[0];
-      const Vector<const Operator*>& reading = readers_.at(tensor);
-      if (reading[0] && reading[0]->type == "split") readers = 1;
-      if (rows != builder_.shape(tensor).back() || reading.size() != readers) return true;
+ private:
+  // Finds the projections.
+  bool heads_fit(Found& found, const std::string& query, const std::string& key, const std::string& value,
+                 double scale) const {
+    const Shape& split = builder_.shape(query);  // [batch, length, heads, head channels]
+    if (builder_.shape(key) != split || builder_.shape(value) != split) return false;
+    ChannelMaps maps(builder_, producers_);
+    const auto rows = [&](const std::string& tensor) {
+      const ChannelMap* map = maps.of(tensor);
+      return map ? head_rows(*map, split[1], split[2]) : std::nullopt;
+    };
+    const auto q = rows(query), k = rows(key), v = rows(value);
+    if (!q || !k || !v || v->factor != 1 || v->turned > 0 || q->order != k->order || q->turned != k->turned ||
+        q->base != k->base || std::abs(scale * q->factor * k->factor * std::sqrt(split[3]) - 1) > 1e-5)
+      return false;
+    const auto keys = shared_heads(*k), values = shared_heads(*v);
+    if (!keys || !values || keys->group != values->group) return false;
+    found.query = *q;
+    found.key = *k;
+    found.value = *v;
+    found.key_rows = keys->rows;
+    found.value_rows = values->rows;
+    found.group = keys->group;
+    found.input = q->linear->inputs[0];
+    found.bias = has_bias(*q->linear);
+    const Shape &all = builder_.shape(found.output), &input = builder_.shape(found.input);
+    return all == input && all[2] == split[2] * split[3] && uses_each_row_once(found);
+  }
+
+  // A row that two of them use, or none, is no parameter of an attention of its own.
+  bool uses_each_row_once(const Found& found) const {
+    std::map<const Operator*, std::set<int64_t>> used;
+    for (const auto& [heads, rows] :
+         {std::pair(&found.query, &found.query.rows), std::pair(&found.key, &found.key_rows),
+          std::pair(&found.value, &found.value_rows)}) {
+      const Operator& linear = *heads->linear;
+      if (linear.inputs[0] != found.input || has_bias(linear) != found.bias || groups_.at(linear.group) != 1)
+        return false;
+      for (const int64_t row : *rows)
+        if (!used[&linear].insert(row).second) return false;
     }
-    return false;
+    return std::all_of(used.begin(), used.end(), [&](const auto& entry) {
+      return static_cast<int64_t>(entry.second.size()) == builder_.shape(entry.first->outputs[0]).back();
+    });
+  }
+
+  // Does nothing but the output need the projections?
+  bool is_alone(const Found& found) const {
+    std::set<std::string> needed(builder_.outputs.begin(), builder_.outputs.end());
+    const auto& operators = builder_.operators();
+    for (int i = operators.count() - 1; i >= 0; --i) {
+      const Operator& op = operators[i];
+      const bool used =
+          op.is_loss() || std::any_of(op.outputs.begin(), op.outputs.end(),
+                                      [&](const std::string& output) { return needed.count(output) > 0; });
+      if (!used) continue;
+      if (&op == found.query.linear || &op == found.key.linear || &op == found.value.linear) return false;
+      if (op.outputs[0] == found.output) needed.insert(found.input);
+      else needed.insert(op.inputs.begin(), op.inputs.end());
+    }
+    return true;
   }
 
   static bool has_bias(const Operator& linear) { return linear.parameters.size() > 1; }
 
- private:
   const Operator* producer(const std::string& tensor, const std::string& type) const {
     const auto it = producers_.find(tensor);
     if (it == producers_.end() || it->second->type != type || readers_.at(tensor).size() != 1) return nullptr;
@@ -133,29 +158,6 @@ class Finder {
     if (!factor || factor->attributes.value("offset", 0.0) != 0) return tensor;
     scale *= factor->attributes.value("factor", 1.0);
     return through_factors(factor->inputs[0], scale);
-  }
-
-  // From [batch, length, heads, head channels] back to the linear operator.
-  std::optional<Projection> projection(const std::string& tensor, double& scale) const {
-    std::string from = through_factors(tensor, scale);
-    if (const Operator* reshape = producer(from, "reshape")) from = through_factors(reshape->inputs[0], scale);
-    const int64_t size = builder_.shape(from).back();
-    int64_t begin = 0;
-    if (const Operator* slice = producer(from, "slice"); slice && slice->attributes["axis"] == 2) {
-      begin = slice->attributes["begin"].get<int64_t>();
-      from = slice->inputs[0];
-    } else if (const Operator* split = producer(from, "split"); split && split->attributes["axis"] == 2) {
-      for (const int output : split->outputs.indices()) {
-        if (split->outputs[output] == from) break;
-        begin += split->attributes["sizes"][static_cast<size_t>(output)].get<int64_t>();
-      }
-      from = split->inputs[0];
-    }
-    const auto it = producers_.find(from);
-    if (it == producers_.end() || it->second->type != "linear" || it->second->attributes.contains("activation") ||
-        builder_.shape(from).size() != 3)
-      return std::nullopt;
-    return Projection{it->second, begin, begin + size};
   }
 
   // Nothing up to the diagonal, a very low number after it.
@@ -179,16 +181,21 @@ class Finder {
   std::map<std::string, int> groups_;
 };
 
-// The rows of queries, keys and values of a parameter, one after the other.
-Builder::Parameter joined(const Builder& builder, const Finder::Found& found, const std::string& parameter,
-                          const Shape& shape) {
+using Rows = Vector<std::pair<const Operator*, const Vector<int64_t>*>>;
+
+// Rows of linear operators' weights (or biases), one after the other.
+Builder::Parameter joined(const Builder& builder, const Rows& rows, const std::string& parameter, const Shape& shape) {
   Vector<float> values;
   Vector<int64_t> numbers;
-  for (const Projection& one : {found.query, found.key, found.value}) {
-    const Constant& from = builder.parameters().at(one.linear->group + "." + parameter).constant;
-    const int64_t row = from.elements() / from.shape[0];
-    values.insert(values.end(), from.floats->begin() + one.begin * row, from.floats->begin() + one.end * row);
-    for (int64_t i = one.begin * row; i < one.end * row; ++i) numbers.push_back(from.origin.at(i));
+  values.reserve(static_cast<size_t>(volume(shape)));
+  numbers.reserve(static_cast<size_t>(volume(shape)));
+  for (const auto& [linear, chosen] : rows) {
+    const Constant& from = builder.parameters().at(linear->group + "." + parameter).constant;
+    const int64_t size = from.elements() / from.shape[0];
+    for (const int64_t row : *chosen) {
+      values.insert(values.end(), from.floats->begin() + row * size, from.floats->begin() + (row + 1) * size);
+      for (int64_t i = row * size; i < (row + 1) * size; ++i) numbers.push_back(from.origin.at(i));
+    }
   }
   Builder::Parameter result{Constant::of_floats(shape, std::move(values))};
   result.constant.origin = Origin::of(std::move(numbers));
@@ -201,40 +208,57 @@ std::string attention_module(const std::string& name) {
   return dot == std::string::npos || dot == 0 ? "attention" : name.substr(0, dot);
 }
 
+Json attributes_of(const Found& found) {
+  Json attributes = {{"heads", found.query.heads}};
+  if (found.group > 1) attributes["key_value_heads"] = found.query.heads / found.group;
+  if (found.causal) attributes["causal"] = true;
+  if (found.query.turned > 0) attributes["rotary_base"] = found.query.base;
+  if (found.query.turned > 0 && found.query.turned < found.query.head_channels)
+    attributes["rotary_channels"] = found.query.turned;
+  if (!found.bias) attributes["bias"] = false;
+  return attributes;
+}
+
+// The operator, with its parameters in the builder.
+Operator attention_of(Builder& builder, const Found& found) {
+  const int64_t channels = builder.shape(found.output)[2], shared = channels / found.group;
+  const std::string name = builder.unique_name(attention_module(found.query.linear->name));
+  Operator op{
+      name, "multi_head_attention",    {found.input}, attributes_of(found), name, {name}, {builder.shape(found.output)},
+      {},   found.query.linear->origin};
+  const Rows query{{found.query.linear, &found.query.rows}},
+      key_value{{found.key.linear, &found.key_rows}, {found.value.linear, &found.value_rows}};
+  const auto add = [&](const std::string& own, const Rows& rows, const std::string& parameter, const Shape& shape) {
+    builder.set_parameter(name + "." + own, joined(builder, rows, parameter, shape));
+    op.parameters.push_back({own, shape});
+  };
+  if (found.group == 1) {
+    const Rows all{query[0], key_value[0], key_value[1]};
+    add("weight", all, "weight", {3, channels, channels});
+    if (found.bias) add("bias", all, "bias", {3, channels});
+    return op;
+  }
+  add("query", query, "weight", {channels, channels});
+  add("key_value", key_value, "weight", {2, shared, channels});
+  if (found.bias) add("query_bias", query, "bias", {channels});
+  if (found.bias) add("key_value_bias", key_value, "bias", {2, shared});
+  return op;
+}
+
 }  // namespace
 
 void fuse_attention(Builder& builder) {
-  Vector<Finder::Found> all;
-  std::map<std::string, const Finder::Found*> by_output;
+  Vector<Found> all;
+  std::map<std::string, const Found*> by_output;
   {
     const Finder finder(builder);
     for (const Operator& op : builder.operators())
       if (op.type == "softmax")
         if (auto found = finder.at(op)) all.push_back(std::move(*found));
   }
-  for (const Finder::Found& found : all) by_output[found.output] = &found;
+  for (const Found& found : all) by_output[found.output] = &found;
   Vector<Operator> attentions;
-  for (const Finder::Found& found : all) {
-    const int64_t channels = builder.shape(found.output)[2];
-    const bool bias = Finder::has_bias(*found.query.linear);
-    Json attributes = {{"heads", found.heads}};
-    if (found.causal) attributes["causal"] = true;
-    if (!bias) attributes["bias"] = false;
-    const std::string name = builder.unique_name(attention_module(found.query.linear->name));
-    builder.set_parameter(name + ".weight", joined(builder, found, "weight", {3, channels, channels}));
-    if (bias) builder.set_parameter(name + ".bias", joined(builder, found, "bias", {3, channels}));
-    Operator op{name,
-                "multi_head_attention",
-                {found.input},
-                attributes,
-                name,
-                {name},
-                {builder.shape(found.output)},
-                {{"weight", {3, channels, channels}}},
-                found.query.linear->origin};
-    if (bias) op.parameters.push_back({"bias", {3, channels}});
-    attentions.push_back(std::move(op));
-  }
+  for (const Found& found : all) attentions.push_back(attention_of(builder, found));
   std::map<std::string, std::string> renamed;
   Vector<Operator> operators;
   for (Operator& op : builder.operators()) {

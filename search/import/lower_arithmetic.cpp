@@ -429,6 +429,34 @@ bool lower_gather(Lowering& l) {
   return true;
 }
 
+namespace {
+
+// Matrices of one of two values that several of the other one have in common: keys of all heads. Samples are not
+// repeated.
+bool repeated_matrices(Lowering& l) {
+  const Shape left = l.shape(l.input(0)), right = l.shape(l.input(1)), out = l.model.shapes.at(l.node.outputs[0]);
+  if (left.size() < 2 || right.size() < 2) return false;
+  const auto times = [&](const Shape& shape) {
+    Vector<int64_t> result(out.size(), 1);
+    const int missing = out.count() - shape.count();
+    for (int axis = 0; axis + 2 < out.count(); ++axis)
+      result[axis] = axis < missing ? out[axis] : out[axis] / shape[axis - missing];
+    return result;
+  };
+  const Vector<int64_t> once(out.size(), 1), first = times(left), second = times(right);
+  if ((first == once && second == once) || first[0] != 1 || second[0] != 1) return false;
+  const auto operand = [&](size_t i, Shape shape, const Vector<int64_t>& copies) {
+    if (copies == once) return l.input(i);
+    shape.insert(shape.begin(), out.size() - shape.size(), 1);
+    return repeated(l, l.reshape(l.input(i), shape), copies);
+  };
+  const std::string a = operand(0, left, first), b = operand(1, right, second);
+  l.give(0, l.emit("MatMul", {a, b}));
+  return true;
+}
+
+}  // namespace
+
 // One operand is a constant matrix, on the left or not trained; or a vector.
 bool lower_matmul(Lowering& l) {
   const Constant *a = l.constant(l.input(0)), *b = l.constant(l.input(1));
@@ -450,6 +478,7 @@ bool lower_matmul(Lowering& l) {
     else l.give(0, l.reshape(l.product(l.input(0), left.count() - 1, transposed(*l.constant(own), {1, 0})), out));
     return true;
   }
+  if (!a && !b) return repeated_matrices(l);
   if (!a || b || !is_matrix(left) || right.size() < 2) return false;
   const std::string own = matrix(l.input(0));
   const int rank = right.count();
