@@ -105,6 +105,22 @@ class GroupedQueries(nn.Module):
         return self.scores(x + y.transpose(1, 2).reshape(batch, length, 24))
 
 
+class MultiQuery(nn.Module):
+    """Four heads of queries, one of keys and values: products of four matrices by one."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Embedding(50, 24)
+        self.query, self.key, self.value = nn.Linear(24, 24), nn.Linear(24, 6), nn.Linear(24, 6)
+        self.scores = nn.Linear(24, 50)
+
+    def forward(self, token):
+        x = self.embed(token)
+        query = self.query(x).view(*token.shape, 4, 6).transpose(1, 2)
+        y = (query @ self.key(x)[:, None].transpose(2, 3) / 6 ** 0.5).softmax(-1) @ self.value(x)[:, None]
+        return self.scores(x + y.transpose(1, 2).flatten(2))
+
+
 class MixedRotary(networks.RotaryBeforeHeads):
     """Queries turned in halves, keys in pairs of neighbours."""
 
@@ -229,6 +245,9 @@ class OnnxPytorchTest(unittest.TestCase):
 
     def test_llama(self):
         self.tokens(networks.Llama(50, 24, 3, 9, 2), like=False)
+
+    def test_multi_query(self):
+        self.tokens(MultiQuery())
 
     def test_rotary_positions(self):
         """In halves, in pairs of neighbours, in a part of the channels; attention is one operator where the
