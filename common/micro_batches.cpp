@@ -47,6 +47,22 @@ Vector<Change> expanded(const Graph& graph, const Vector<Change>& changes, int m
   return all;
 }
 
+Strategy of_one_micro_batch(const Graph& graph, const Strategy& expanded, int micro_batches) {
+  Strategy of_one = expanded;
+  if (micro_batches == 1) return of_one;
+  for (const OperatorId op : of_one.indices()) {
+    if (!has_micro_batches(*graph.operators[op].definition)) continue;
+    auto& [degrees, devices] = of_one[op];
+    Vector<int> shares = degrees.shares(0);
+    degrees.set_shares(0, {});
+    degrees[0] /= micro_batches;
+    shares.resize(shares.size() / static_cast<size_t>(micro_batches));
+    degrees.set_shares(0, std::move(shares));
+    devices.resize(devices.size() / static_cast<size_t>(micro_batches));
+  }
+  return of_one;
+}
+
 namespace {
 
 // Has the batch m times the samples of a micro-batch in each operator, and all else alike?

@@ -25,6 +25,8 @@ inline Strategy expanded(const StrategyFile& file) {
   return expanded(file.graph, file.strategy, file.settings.micro_batches);
 }
 Vector<Change> expanded(const Graph& graph, const Vector<Change>& changes, int micro_batches);
+// And back: what an expanded strategy says of one micro-batch.
+Strategy of_one_micro_batch(const Graph& graph, const Strategy& expanded, int micro_batches);
 
 // Of a part of an expanded strategy; -1 for an operator that is computed once.
 inline int micro_batch_of(const OperatorDefinition& definition, int64_t parts, int64_t part, int micro_batches) {

@@ -80,9 +80,9 @@ std::string SimulationCheck::changes_text() const {
 
 void SimulationCheck::fail(const std::string& text) {
   const auto file_of = [&](const Strategy& strategy) {
-    // The strategy has the parts of all micro-batches.
-    StrategyFile file{problem_.whole(), problem_.topology, strategy, {}, {}};
-    file.settings.synchronization = problem_.settings.synchronization;
+    StrategyFile file{problem_.whole(), problem_.topology, {}, {}, Json::object()};
+    file.strategy = of_one_micro_batch(file.graph, strategy, problem_.settings.micro_batches);
+    file.settings = problem_.settings;
     return strategy_to_json(file);
   };
   throw SimulationDisagreement("delta simulation " + text + (changes_.empty() ? "" : "; changed: " + changes_text()),

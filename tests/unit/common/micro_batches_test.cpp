@@ -57,6 +57,7 @@ TEST_CASE("the parts of a micro-batch are those of its graph, after the samples 
       CHECK(graph_of_batch(of_one, micro_batches).batch_size == whole.batch_size);
       const Strategy strategy = random_strategy(of_one, 3, random);
       const Strategy all = expanded(whole, strategy, micro_batches);
+      CHECK(of_one_micro_batch(whole, all, micro_batches) == strategy);
       for (const OperatorId op : whole.operator_ids()) {
         const OperatorDefinition &definition = *whole.operators[op].definition, &one = *of_one.operators[op].definition;
         const int64_t parts = strategy[op].parts();
