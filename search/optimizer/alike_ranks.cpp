@@ -1,6 +1,7 @@
 #include "search/optimizer/alike_ranks.h"
 
 #include <algorithm>
+#include <map>
 #include <numeric>
 #include <tuple>
 
@@ -42,43 +43,48 @@ struct RankTasks {
 
 class RankComparison {
  public:
-  RankComparison(const Vector<Vector<DeviceId>>& ranks, const Vector<RankTasks>& tasks)
-      : ranks_(ranks), tasks_(tasks), user_(tasks[0].costs.resource_count, none) {
+  explicit RankComparison(const Vector<Vector<DeviceId>>& ranks) : ranks_(ranks) {
     for (const int rank : ranks.indices())
       for (const int group : ranks[rank].indices()) {
         const DeviceId device = ranks[rank][group];
         if (device >= rank_of_.count()) rank_of_.resize(device + 1, none), group_of_.resize(device + 1, none);
         rank_of_[device] = rank, group_of_[device] = group;
       }
-    for (const int rank : ranks.indices())
-      for (const int task : tasks_[rank].graph.tasks.indices())
-        if (!is_shared(rank, task))
-          for (const ResourceUse& use : tasks_[rank].costs.uses_of(task)) {
-            int& user = user_[use.resource];
-            user = user == none || user == rank ? rank : several;
-          }
+    work_.assign(rank_of_.size(), 0);
   }
 
-  bool alike(int first, int other) {
-    if (tasks_[first].by_key.size() != tasks_[other].by_key.size()) return false;
-    image_.assign(user_.size(), none);
-    is_image_.assign(user_.size(), false);
-    for (const int at : tasks_[first].by_key.indices())
-      if (!alike_tasks(first, other, tasks_[first].by_key[at], tasks_[other].by_key[at])) return false;
-    for (const int task : tasks_[first].graph.tasks.indices())
-      if (is_shared(first, task) && !meets_alike(first, other, task)) return false;
+  // What the rank's own tasks use, each once.
+  Vector<int32_t> resources(int rank, const RankTasks& tasks) const {
+    Vector<int32_t> result;
+    for (const int task : tasks.graph.tasks.indices())
+      if (!is_shared(rank, tasks, task))
+        for (const ResourceUse& use : tasks.costs.uses_of(task)) result.push_back(use.resource);
+    std::sort(result.begin(), result.end());
+    result.erase(std::unique(result.begin(), result.end()), result.end());
+    return result;
+  }
+
+  // Do the two ranks the same, if no other rank's own tasks use what theirs do?
+  bool alike(int first, const RankTasks& firsts, int other, const RankTasks& others) {
+    if (firsts.by_key.size() != others.by_key.size()) return false;
+    image_.assign(firsts.costs.resource_count, none);
+    is_image_.assign(firsts.costs.resource_count, false);
+    occupancy_.assign(firsts.costs.resource_count, 0);
+    for (const int at : firsts.by_key.indices())
+      if (!alike_tasks(first, firsts, other, others, firsts.by_key[at], others.by_key[at])) return false;
+    for (const int task : firsts.graph.tasks.indices())
+      if (is_shared(first, firsts, task) && !meets_alike(first, firsts, other, task)) return false;
     const auto alike_memory = [&](DeviceId of_first, DeviceId of_other) {
-      return tasks_[first].memory[of_first] == tasks_[other].memory[of_other];
+      return firsts.memory[of_first] == others.memory[of_other];
     };
     return std::equal(ranks_[first].begin(), ranks_[first].end(), ranks_[other].begin(), alike_memory);
   }
 
  private:
   // Do several ranks take part in it?
-  bool is_shared(int rank, int task) const {
-    const TaskGraph& graph = tasks_[rank].graph;
-    if (!is_collective(graph.tasks[task].kind)) return false;
-    const Vector<DeviceId>& holders = graph.holders(graph.tasks[task]);
+  bool is_shared(int rank, const RankTasks& tasks, int task) const {
+    if (!is_collective(tasks.graph.tasks[task].kind)) return false;
+    const Vector<DeviceId>& holders = tasks.graph.holders(tasks.graph.tasks[task]);
     return std::any_of(holders.begin(), holders.end(), [&](DeviceId holder) { return rank_of_[holder] != rank; });
   }
 
@@ -88,8 +94,7 @@ class RankComparison {
     return rank_of_[of_first] == first && rank_of_[of_other] == other && group_of_[of_first] == group_of_[of_other];
   }
 
-  bool alike_tasks(int first, int other, int of_first, int of_other) {
-    const RankTasks &firsts = tasks_[first], &others = tasks_[other];
+  bool alike_tasks(int first, const RankTasks& firsts, int other, const RankTasks& others, int of_first, int of_other) {
     const Task &a = firsts.graph.tasks[of_first], &b = others.graph.tasks[of_other];
     const auto numbers = [](const Task& task) {
       return std::tuple(prefix_of(task.key), task.op, task.edge, task.round, task.bytes, task.copy_bytes,
@@ -97,7 +102,7 @@ class RankComparison {
     };
     if (numbers(a) != numbers(b) || firsts.costs.duration[of_first] != others.costs.duration[of_other]) return false;
     if (firsts.places_behind(of_first) != others.places_behind(of_other)) return false;
-    if (is_shared(first, of_first) || is_shared(other, of_other)) return a.key == b.key;  // the same task
+    if (is_shared(first, firsts, of_first) || is_shared(other, others, of_other)) return a.key == b.key;  // the same
     if (!alike_devices(first, other, a.device, b.device) || !alike_devices(first, other, a.destination, b.destination))
       return false;
     if (is_collective(a.kind)) {
@@ -106,20 +111,25 @@ class RankComparison {
                       [&](DeviceId x, DeviceId y) { return alike_devices(first, other, x, y); }))
         return false;
     }
-    return alike_uses(first, other, of_first, of_other);
+    return alike_uses(firsts.costs.uses_of(of_first), others.costs.uses_of(of_other)) &&
+           alike_work(first, firsts.costs.beside_of(of_first), other, others.costs.beside_of(of_other));
   }
 
-  // Each resource of the first rank has one of the other in its place, and no other rank's own tasks use them.
-  bool alike_uses(int first, int other, int of_first, int of_other) {
-    const auto uses = tasks_[first].costs.uses_of(of_first), others = tasks_[other].costs.uses_of(of_other);
+  // Each resource of the first rank has one of the other in its place.
+  template <class Uses>
+  bool alike_uses(const Uses& uses, const Uses& others) {
     if (uses.size() != others.size()) return false;
     for (size_t u = 0; u < uses.size(); ++u) {
       const int32_t from = uses[u].resource, to = others[u].resource;
-      if (uses[u].occupancy != others[u].occupancy || user_[from] != first || user_[to] != other) return false;
+      if (uses[u].occupancy != others[u].occupancy) return false;
       if (image_[from] == none && !is_image_[to]) image_[from] = to, is_image_[to] = true;
       if (image_[from] != to) return false;
     }
-    const auto beside = tasks_[first].costs.beside_of(of_first), of_others = tasks_[other].costs.beside_of(of_other);
+    return true;
+  }
+
+  template <class Beside>
+  bool alike_work(int first, const Beside& beside, int other, const Beside& of_others) const {
     return std::equal(beside.begin(), beside.end(), of_others.begin(), of_others.end(),
                       [&](const WorkBeside& x, const WorkBeside& y) {
                         return x.work == y.work && alike_devices(first, other, x.device, y.device);
@@ -127,40 +137,49 @@ class RankComparison {
   }
 
   // Do the two ranks take part in a shared task in the same way?
-  bool meets_alike(int first, int other, int task) const {
-    const RankTasks& firsts = tasks_[first];
+  bool meets_alike(int first, const RankTasks& firsts, int other, int task) {
     const Vector<DeviceId>& holders = firsts.graph.holders(firsts.graph.tasks[task]);
     const auto takes_part = [&](DeviceId device) { return std::binary_search(holders.begin(), holders.end(), device); };
     for (const DeviceId holder : holders)
       if (!takes_part(ranks_[first][group_of_[holder]]) || !takes_part(ranks_[other][group_of_[holder]])) return false;
     const auto uses = firsts.costs.uses_of(task);
-    const auto occupancy = [&](int32_t resource) {
-      const auto use =
-          std::find_if(uses.begin(), uses.end(), [&](const auto& one) { return one.resource == resource; });
-      return use == uses.end() ? Nanoseconds{0} : use->occupancy;
-    };
-    for (const ResourceUse& use : uses)
-      if (user_[use.resource] == first && occupancy(image_[use.resource]) != use.occupancy) return false;
+    for (const ResourceUse& use : uses) occupancy_[use.resource] = use.occupancy;
     const auto beside = firsts.costs.beside_of(task);
-    const auto work = [&](DeviceId device) {
-      Nanoseconds sum = 0;
-      for (const WorkBeside& one : beside)
-        if (one.device == device) sum += one.work;
-      return sum;
+    for (const WorkBeside& one : beside) work_[one.device] += one.work;
+    const auto occupied_alike = [&](const ResourceUse& use) {
+      return image_[use.resource] == none || occupancy_[image_[use.resource]] == use.occupancy;
     };
-    return std::all_of(beside.begin(), beside.end(), [&](const WorkBeside& one) {
-      return work(ranks_[first][group_of_[one.device]]) == work(ranks_[other][group_of_[one.device]]);
-    });
+    const auto works_alike = [&](const WorkBeside& one) {
+      const int group = group_of_[one.device];
+      return work_[ranks_[first][group]] == work_[ranks_[other][group]];
+    };
+    const bool alike =
+        std::all_of(uses.begin(), uses.end(), occupied_alike) && std::all_of(beside.begin(), beside.end(), works_alike);
+    for (const ResourceUse& use : uses) occupancy_[use.resource] = 0;
+    for (const WorkBeside& one : beside) work_[one.device] = 0;
+    return alike;
   }
 
   const Vector<Vector<DeviceId>>& ranks_;
-  const Vector<RankTasks>& tasks_;
   Vector<int> rank_of_, group_of_;  // [device]
-  Vector<int> user_;                // [resource]: the rank whose own tasks use it
   // Of the two ranks compared, [resource of the first]: that of the other in its place.
   Vector<int32_t> image_;
   Vector<bool> is_image_;
+  // Of the shared task that is looked at, else 0: [resource] and [device].
+  Vector<Nanoseconds> occupancy_, work_;
 };
+
+// By rank: do its own tasks use something that no other rank's own tasks do?
+Vector<bool> keep_to_themselves(const Vector<Vector<int32_t>>& resources) {
+  std::map<int32_t, int> users;
+  for (const Vector<int32_t>& of_rank : resources)
+    for (const int32_t resource : of_rank) ++users[resource];
+  Vector<bool> result;
+  for (const Vector<int32_t>& of_rank : resources)
+    result.push_back(
+        std::all_of(of_rank.begin(), of_rank.end(), [&](int32_t resource) { return users[resource] == 1; }));
+  return result;
+}
 
 }  // namespace
 
@@ -172,13 +191,24 @@ Vector<Vector<DeviceId>> tensor_parallel_ranks(const Parallelism& parallelism, c
 }
 
 Vector<int> alike_ranks(const Vector<Vector<DeviceId>>& ranks, const Strategy& strategy, Evaluator& evaluator) {
-  Vector<RankTasks> tasks;
-  for (const Vector<DeviceId>& devices : ranks) tasks.emplace_back(devices, strategy, evaluator);
-  RankComparison comparison(ranks, tasks);
+  RankComparison comparison(ranks);
+  std::map<int, RankTasks> tasks;  // of each first rank of those that are alike: a rank's costs may take a gigabyte
+  Vector<int> first_of;
+  Vector<Vector<int32_t>> resources;
+  for (const int rank : ranks.indices()) {
+    RankTasks its(ranks[rank], strategy, evaluator);
+    resources.push_back(comparison.resources(rank, its));
+    const auto same = std::find_if(tasks.begin(), tasks.end(), [&](const auto& first) {
+      return comparison.alike(first.first, first.second, rank, its);
+    });
+    first_of.push_back(same == tasks.end() ? rank : same->first);
+    if (same == tasks.end()) tasks.emplace(rank, std::move(its));
+  }
+  const Vector<bool> alone = keep_to_themselves(resources);
   Vector<int> result;
   for (const int rank : ranks.indices()) {
     int first = 0;
-    while (first < rank && (result[first] != first || !comparison.alike(first, rank))) ++first;
+    while (first < rank && !(first_of[first] == first_of[rank] && alone[first] && alone[rank])) ++first;
     result.push_back(first);
   }
   return result;
