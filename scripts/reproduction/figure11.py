@@ -73,8 +73,8 @@ def table(data):
     return f"""# Figure 11: the best strategy over the time of the search
 
 Written by `scripts/reproduce.sh figure11{synchronization_option(data)} --budget {data['budget_s']:g}`.
-Costs are analytic for P100, 4 per node; {data['budget_s']:g} s per search, one seed, one thread; two searches
-ran at a time on two cores. All start from data parallelism alone, but for the last, which is what `ffsearch` does
+Costs are analytic for P100, 4 per node; {data['budget_s']:g} s per search, one seed, one thread, on two cores shared
+with other programs. All start from data parallelism alone, but for the last, which is what `ffsearch` does
 without flags: heuristic baselines first, then fewer nodes, then all. Tasks run in FIFO order. A search ends when half
 of its time
 passed without a better strategy.{SYNCHRONIZATION[data['synchronization']]}
