@@ -10,7 +10,7 @@
 namespace ff {
 namespace {
 
-constexpr int none = -1, several = -2;
+constexpr int none = -1;
 
 // The tasks of one rank, in the order of their keys, and what memory they need.
 struct RankTasks {
