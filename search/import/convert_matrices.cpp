@@ -176,7 +176,9 @@ void convert_matmul(Conversion& c, const Node& node) {
 void convert_einsum(Conversion& c, const Node& node) {
   const Vector<std::string> letters = einsum_letters(c.model, node);
   if (letters.size() != 3 || c.constant(node, 0) || c.constant(node, 1))
-    c.fail(node, "is understood of two operands, neither of them a constant");
+    c.fail(node,
+           "is not understood: of more than two operands, or of letters that one operand has twice or alone without "
+           "the result");
   const Value a = c.arranged(node, c.value(node, 0)), b = c.arranged(node, c.value(node, 1));
   if (letters[0][0] != letters[1][0] || letters[2].empty() || letters[2][0] != letters[0][0])
     c.fail(node, "combines samples, which is not understood");

@@ -1,6 +1,7 @@
 // Functions, reductions, products and rearrangements that are written in terms of others.
 #include <algorithm>
 #include <cmath>
+#include <set>
 
 #include "search/import/lowering.h"
 
@@ -492,6 +493,119 @@ bool lower_matmul(Lowering& l) {
   const std::string rows = l.emit("MatMul", {l.transpose(l.input(1), order), l.transpose(own, {1, 0})});
   l.give(0, l.reshape(l.transpose(rows, order), out));
   return true;
+}
+
+namespace {
+
+bool has_letter(const std::string& letters, char letter) { return letters.find(letter) != std::string::npos; }
+
+bool are_distinct(const std::string& letters) {
+  return std::set<char>(letters.begin(), letters.end()).size() == letters.size();
+}
+
+int64_t size_of_letters(const std::string& letters, const std::map<char, int64_t>& sizes) {
+  int64_t size = 1;
+  for (const char letter : letters) size *= sizes.at(letter);
+  return size;
+}
+
+// The axes in another order.
+std::string ordered(Lowering& l, const std::string& x, const std::string& from, const std::string& to) {
+  Vector<int64_t> order;
+  for (const char letter : to) order.push_back(static_cast<int64_t>(from.find(letter)));
+  return l.transpose(x, order);
+}
+
+// With axes of size 1 for the letters that it lacks.
+std::string spread(Lowering& l, const std::string& x, const std::string& letters, const std::string& to,
+                   const std::map<char, int64_t>& sizes) {
+  std::string own;
+  Shape shape;
+  for (const char letter : to) {
+    shape.push_back(has_letter(letters, letter) ? sizes.at(letter) : 1);
+    if (has_letter(letters, letter)) own += letter;
+  }
+  return l.reshape(ordered(l, x, letters, own), shape);
+}
+
+// An Einsum of one value: sums, and the axes in another order.
+bool einsum_of_one(Lowering& l, const Vector<std::string>& letters) {
+  if (!are_distinct(letters[0])) return false;
+  Vector<int> summed;
+  std::string left;
+  for (size_t axis = 0; axis < letters[0].size(); ++axis) {
+    if (has_letter(letters[1], letters[0][axis])) left += letters[0][axis];
+    else summed.push_back(static_cast<int>(axis));
+  }
+  const std::string sum = summed.empty() ? l.input(0) : l.emit("ReduceSum", {l.input(0)}, over(summed, false));
+  l.give(0, ordered(l, sum, left, letters[1]));
+  return true;
+}
+
+// An Einsum of a value and a constant, by the letters of both. Those of both operands and of the result (experts that
+// have a matrix each) are taken one by one, so that each matrix is a layer's weight.
+bool einsum_by_constant(Lowering& l, const Vector<std::string>& letters) {
+  const int value = l.constant(l.input(0)) ? 1 : 0;
+  const std::string x = l.input(static_cast<size_t>(value)), w = l.input(static_cast<size_t>(1 - value));
+  const std::string of_x = letters[value], of_w = letters[1 - value], out = letters[2];
+  if (!are_distinct(of_x) || !are_distinct(of_w) || !are_distinct(out)) return false;
+  std::map<char, int64_t> sizes;
+  for (size_t i = 0; i < of_x.size(); ++i) sizes[of_x[i]] = l.shape(x)[i];
+  for (size_t i = 0; i < of_w.size(); ++i) sizes[of_w[i]] = l.shape(w)[i];
+  std::string rows, common, inner, columns;
+  for (const char letter : of_x) {
+    if (!has_letter(out, letter) && !has_letter(of_w, letter)) return false;
+    (has_letter(of_w, letter) ? has_letter(out, letter) ? common : inner : rows) += letter;
+  }
+  for (const char letter : of_w) {
+    if (has_letter(of_x, letter)) continue;
+    if (!has_letter(out, letter)) return false;
+    columns += letter;
+  }
+  if (inner.empty()) {  // each element by a number
+    l.give(0, l.emit("Mul", {spread(l, x, of_x, out, sizes), spread(l, w, of_w, out, sizes)}));
+    return true;
+  }
+  constexpr int64_t most = 256;
+  if (rows.empty() || size_of_letters(common, sizes) > most) return false;
+  if (!common.empty()) {
+    const char letter = common[0];
+    const auto at = [&](const std::string& operand, const std::string& own, int64_t i) {
+      const int axis = static_cast<int>(own.find(letter));
+      Shape shape = l.shape(operand);
+      shape.erase(shape.begin() + axis);
+      return l.reshape(l.slice(operand, axis, i, i + 1), shape);
+    };
+    const auto without = [&](std::string text) { return text.erase(text.find(letter), 1); };
+    const std::string equation = without(of_x) + "," + without(of_w) + "->" + without(out);
+    Vector<std::string> parts;
+    for (int64_t i = 0; i < sizes.at(letter); ++i) {
+      const std::string part = l.emit("Einsum", {at(x, of_x, i), at(w, of_w, i)}, {{"equation", equation}});
+      parts.push_back(spread(l, part, without(out), out, sizes));
+    }
+    l.give(0, l.concat(parts, static_cast<int>(out.find(letter))));
+    return true;
+  }
+  Shape left, result;
+  for (const char letter : rows) left.push_back(sizes.at(letter));
+  result = left;
+  left.push_back(size_of_letters(inner, sizes));
+  for (const char letter : columns) result.push_back(sizes.at(letter));
+  const std::string matrix =
+      l.reshape(ordered(l, w, of_w, inner + columns), {size_of_letters(inner, sizes), size_of_letters(columns, sizes)});
+  const std::string product = l.emit("MatMul", {l.reshape(ordered(l, x, of_x, rows + inner), left), matrix});
+  l.give(0, ordered(l, l.reshape(product, result), rows + columns, out));
+  return true;
+}
+
+}  // namespace
+
+// Of one operand, or of a value and a constant.
+bool lower_einsum(Lowering& l) {
+  const Vector<std::string> letters = einsum_letters(l.model, l.node);
+  if (letters.size() == 2) return einsum_of_one(l, letters);
+  if (letters.size() != 3 || !l.constant(l.input(0)) == !l.constant(l.input(1))) return false;
+  return einsum_by_constant(l, letters);
 }
 
 // Factors, weights that are not trained, sums with values.

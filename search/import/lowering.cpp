@@ -186,6 +186,7 @@ const std::map<std::string, LoweringRule>& lowerings() {
       {"Mean", lower_variadic},
       {"Where", lower_where},
       {"MatMul", lower_matmul},
+      {"Einsum", lower_einsum},
       {"Gemm", lower_gemm},
       {"Softmax", lower_softmax},
       {"LogSoftmax", lower_softmax},

@@ -95,6 +95,7 @@ bool lower_condition(Lowering&);
 bool lower_variadic(Lowering&);
 bool lower_where(Lowering&);
 bool lower_matmul(Lowering&);
+bool lower_einsum(Lowering&);
 bool lower_gemm(Lowering&);
 bool lower_softmax(Lowering&);
 bool lower_gather_elements(Lowering&);

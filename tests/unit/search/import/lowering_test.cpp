@@ -95,6 +95,38 @@ TEST_CASE("a convolution of volumes is one of images") {
   CHECK(text_of(model).find("Conv[2, 7, 28, 6]") != std::string::npos);
 }
 
+TEST_CASE("an Einsum of one value is sums and another order") {
+  CHECK(text_of(lowered({2, 3, 4, 5}, node("Einsum", {"x"}, {{"equation", std::string("nchw->nwh")}}))) ==
+        "ReduceMean[2, 1, 4, 5] Mul[2, 1, 4, 5] Reshape[2, 4, 5] Transpose[2, 5, 4]");
+  CHECK(text_of(lowered({2, 3, 4}, node("Einsum", {"x"}, {{"equation", std::string("nab -> nba")}}))) ==
+        "Transpose[2, 4, 3]");
+}
+
+TEST_CASE("an Einsum by a weight is a layer, one for each letter that all have") {
+  const auto by_weight = [](const Shape& x, const std::string& equation, const Shape& shape,
+                            bool weight_first = false) {
+    Vector<float> values;
+    for (int64_t i = 0; i < volume(shape); ++i) values.push_back(static_cast<float>(i));
+    Constant weight = Constant::of_floats(shape, values);
+    weight.parameter = "w";
+    weight.origin.first = 0;
+    const Vector<std::string> inputs = weight_first ? Vector<std::string>{"w", "x"} : Vector<std::string>{"x", "w"};
+    return lowered(x, node("Einsum", inputs, {{"equation", equation}}), {{"w", weight}});
+  };
+  const Model heads = by_weight({2, 5, 3}, "bnd,dhk->bhnk", {3, 2, 4});
+  CHECK(text_of(heads) == "MatMul[2, 5, 8] Reshape[2, 5, 2, 4] Transpose[2, 2, 5, 4]");
+  CHECK(text_of(by_weight({2, 5, 3}, "dk,bnd->bnk", {3, 4}, true)) == "MatMul[2, 5, 4]");
+  CHECK(text_of(by_weight({2, 2, 3}, "bec,ec->bec", {2, 3})) == "Mul[2, 2, 3]");
+  const Model experts = by_weight({2, 2, 3}, "bec,ecd->bed", {2, 3, 4});
+  CHECK(text_of(experts) ==
+        "Slice[2, 1, 3] Reshape[2, 3] MatMul[2, 4] Reshape[2, 1, 4] "
+        "Slice[2, 1, 3] Reshape[2, 3] MatMul[2, 4] Reshape[2, 1, 4] Concat[2, 2, 4]");
+  Vector<int64_t> first;  // the first number of each expert's matrix
+  for (const Node& each : experts.nodes)
+    if (each.op == "MatMul") first.push_back(experts.constant(each.inputs[1])->origin.at(0));
+  CHECK(first == Vector<int64_t>{0, 12});
+}
+
 TEST_CASE("recurrent layers that are not understood are refused") {
   const std::map<std::string, Constant> weights = {{"w", Constant::of_floats({1, 6, 3}, Vector<float>(18, 1.0f))},
                                                    {"r", Constant::of_floats({1, 6, 2}, Vector<float>(12, 1.0f))}};
