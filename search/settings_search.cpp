@@ -7,6 +7,7 @@
 #include <queue>
 #include <tuple>
 
+#include "common/task_graph/issue_order.h"
 #include "search/optimizer/baselines/megatron.h"
 #include "search/optimizer/device_nodes.h"
 #include "search/optimizer/search_control.h"
@@ -31,6 +32,19 @@ struct ShapeCosts {
   Vector<int> stage;
   int state_buffers = 0;
 };
+
+// Of one micro-batch, which runs forward first: what lives after the last forward task.
+int64_t kept_for_backward(const TaskGraph& tasks, const MemoryPlan& plan) {
+  int end = -1;
+  for (const int step : plan.steps.indices()) {
+    const TaskKind kind = tasks.tasks[plan.steps[step]].kind;
+    if (kind == TaskKind::forward || kind == TaskKind::forward_statistics) end = step;
+  }
+  int64_t bytes = 0;
+  for (const PlannedBuffer& buffer : plan.buffers)
+    if (buffer.first <= end && buffer.last > end) bytes += buffer.bytes;
+  return bytes;
+}
 
 ShapeCosts costs_of_shape(const Parallelism& parallelism, const Graph& graph, const Topology& topology,
                           const CostOptions& costs) {
@@ -58,15 +72,22 @@ ShapeCosts costs_of_shape(const Parallelism& parallelism, const Graph& graph, co
       parallelism.synchronization == Synchronization::sharded_parameters)
     result.busiest = std::max(result.busiest, *std::max_element(synchronizing.begin(), synchronizing.end()));
   result.state_buffers = one.evaluator().problem().state_buffers;
-  result.one = one.evaluator().estimated_memory(settings.strategy());
-  SimulatedSettings::Iteration two(settings, 2);
-  const Vector<int64_t> of_two = two.evaluator().estimated_memory(settings.strategy());
-  for (const DeviceId device : of_two.indices()) result.further.push_back(of_two[device] - result.one[device]);
-  result.parameters = one.evaluator()
-                          .memory_model()
-                          .needs(details.strategy, details.tasks, tasks_by_start(details.tasks, details.timeline),
-                                 TransferBuffers::preallocated, Vector<bool>(simulated.devices.size(), false))
-                          .parameters;
+  const Vector<int> issued = on_demand_issue_order(details.tasks, tasks_by_start(details.tasks, details.timeline));
+  const MemoryModel::Needs needs =
+      one.evaluator().memory_model().needs(details.strategy, details.tasks, issued, TransferBuffers::on_demand,
+                                           Vector<bool>(simulated.devices.size(), false));
+  result.parameters = needs.parameters;
+  if (parallelism.recompute) {  // estimates do not know what is recomputed
+    for (const DeviceId device : simulated.devices.indices()) {
+      result.one.push_back(needs.bytes(device));
+      result.further.push_back(kept_for_backward(details.tasks, needs.plans[device]));
+    }
+  } else {
+    result.one = one.evaluator().estimated_memory(settings.strategy());
+    SimulatedSettings::Iteration two(settings, 2);
+    const Vector<int64_t> of_two = two.evaluator().estimated_memory(settings.strategy());
+    for (const DeviceId device : of_two.indices()) result.further.push_back(of_two[device] - result.one[device]);
+  }
   result.stage.resize(simulated.devices.size());
   const Vector<DeviceId> order = simulated.by_links();
   const int of_stage = parallelism.tensor * settings.groups();

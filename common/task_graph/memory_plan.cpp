@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <unordered_map>
+#include <utility>
 
 #include "common/hash.h"
 #include "common/task_graph/edge_copies.h"
@@ -18,9 +19,10 @@ using Kind = BufferKey::Kind;
 class MemoryPlanner {
  public:
   MemoryPlanner(TaskGraphBuilder& builder, const Strategy& strategy, const TaskGraph& tasks,
-                const Vector<DeviceId>& devices, TransferBuffers buffers)
+                const Vector<DeviceId>& devices, TransferBuffers buffers, InputsOfCollectives inputs)
       : builder_(builder), graph_(builder.graph()), strategy_(strategy), tasks_(tasks),
-        on_demand_(buffers == TransferBuffers::on_demand), plans_(devices.size()) {
+        on_demand_(buffers == TransferBuffers::on_demand),
+        gathers_again_(inputs == InputsOfCollectives::gathered_again), plans_(devices.size()) {
     for (size_t i = 0; i < devices.size(); ++i) {
       if (devices[i] >= static_cast<DeviceId>(plan_of_device_.size())) plan_of_device_.resize(devices[i] + 1, -1);
       plan_of_device_[devices[i]] = static_cast<int>(i);
@@ -275,8 +277,22 @@ class MemoryPlanner {
   struct CollectiveEnd {
     int step = 0, first_receiver = -1, last_receiver = -1;
     int first_sender = -1;
+    int again = -1;                  // the last step in front of which inputs are gathered again
     int64_t sent = 0, received = 0;  // bytes
   };
+
+  // The step in front of which the part gathers an input again that it reads after forward; -1: it does not.
+  int gathered_again(const Edge& edge, CollectiveKind kind, const Part& part) const {
+    const bool kept = graph_.operators[edge.consumer].definition->backward_reads_input(edge.input);
+    if (!gathers_again_ || kind != CollectiveKind::all_gather || part.last(kept) == part.forward) return -1;
+    return part.recompute >= 0 ? part.recompute : part.backward_first;
+  }
+
+  void gather_again(const Edge& edge, int32_t number, PlannedBuffer& input, int step) {
+    Part& part = *planned(edge.consumer, number);
+    const int last = std::exchange(input.last, part.forward);
+    add(part.plan, {Kind::input_gathered_again, edge.consumer, number, edge.input}, input.bytes, step, last);
+  }
 
   // A part at one of the ends.
   struct PlannedPart {
@@ -310,6 +326,7 @@ class MemoryPlanner {
       end.first_receiver = end.first_receiver < 0 ? first : std::min(end.first_receiver, first);
       end.last_receiver = std::max(end.last_receiver, first);
       end.received += bytes;
+      if (forward) end.again = std::max(end.again, gathered_again(edge, kind, *receiver));
     }
     for (const auto& [number, sender, bytes] : senders) {
       CollectiveEnd& end = ends[sender->plan];
@@ -319,6 +336,9 @@ class MemoryPlanner {
       const int read_until = end.first_receiver < 0 ? this->end(*sender) : end.first_receiver;
       if (!sends_packed(kind))
         extend(*sender, forward ? sender->outputs[output] : sender->input_gradients[edge.input], read_until);
+      if (end.again >= 0)
+        extend(*sender, sender->recompute >= 0 ? sender->recomputed_outputs[output] : sender->outputs[output],
+               end.again);
     }
     const TaskKey key = make_task_key(collective_kind(direction), moved.edge, moved.number, 0);
     for (auto& [plan, end] : ends) {
@@ -335,6 +355,8 @@ class MemoryPlanner {
       if (forward) {
         PlannedBuffer& input = assembled_input(edge, number);
         if (!receives_packed(kind)) input.first = std::min(input.first, step);
+        if (const int again = gathered_again(edge, kind, *receiver); again >= 0)
+          gather_again(edge, number, input, again);
       } else {
         receiver->contributions[output].push_back({moved.edge, moved.number, bytes,
                                                    receives_packed(kind) ? BlockUse::packed : BlockUse::whole, -1,
@@ -459,7 +481,7 @@ class MemoryPlanner {
   const Graph& graph_;
   const Strategy& strategy_;
   const TaskGraph& tasks_;
-  const bool on_demand_;
+  const bool on_demand_, gathers_again_;
   Vector<MemoryPlan> plans_;
   // On-demand buffers, by transfer.
   std::unordered_map<TaskKey, StepsBefore> steps_before_;
@@ -479,8 +501,8 @@ const PlannedBuffer* MemoryPlan::find(const BufferKey& key) const {
 
 Vector<MemoryPlan> plan_memory(TaskGraphBuilder& builder, const Strategy& strategy, const TaskGraph& tasks,
                                const Vector<int>& order, const Vector<DeviceId>& devices, TransferBuffers buffers,
-                               const Vector<bool>& laid_out) {
-  return MemoryPlanner(builder, strategy, tasks, devices, buffers).plan(order, laid_out);
+                               const Vector<bool>& laid_out, InputsOfCollectives inputs) {
+  return MemoryPlanner(builder, strategy, tasks, devices, buffers, inputs).plan(order, laid_out);
 }
 
 namespace {

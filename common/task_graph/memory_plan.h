@@ -35,6 +35,10 @@
 //                                 for its reduce-scatter
 //   gathered_parameters           the all-gather ... the last task that reads them
 //
+// Where inputs are gathered again, which ffexec does not do (InputsOfCollectives), an input that an all-gather assembles
+// lives until forward only, and:
+//   input_gathered_again          the part's recomputation, else its backward pass ... the last task that reads it
+//
 // Not here, since they live longer or belong to others: parameters with velocity and gradient, inputs of the graph,
 // losses, statistics, and kernels' workspaces.
 #pragma once
@@ -61,7 +65,8 @@ struct BufferKey {
     received_parameter_values,
     recomputed_output,
     packed_parameter_gradient,
-    gathered_parameters
+    gathered_parameters,
+    input_gathered_again
   };
   Kind kind;
   int32_t what;  // operator; packed, received: edge; of parameters: group
@@ -99,12 +104,18 @@ struct MemoryPlan {
   const PlannedBuffer* find(const BufferKey& key) const;  // null: that one is not needed, or empty
 };
 
+// How long the inputs live that all-gathers assemble: until the last task that reads them, as in ffexec, or once for
+// forward and once for backward, with the producers' shards kept in between (Korthikanti et al. 2022, arXiv 2205.05198,
+// section 4.2.2).
+enum class InputsOfCollectives : uint8_t { kept, gathered_again };
+
 // The plans of `devices`, in their order, from a task graph of all devices or of the one that is asked for. `order` is
 // a total order of all its tasks (issue_order_from_names, default_issue_order). Those whose `laid_out` is false get no
 // offsets, which take most of the time; empty: all do.
 Vector<MemoryPlan> plan_memory(TaskGraphBuilder& builder, const Strategy& strategy, const TaskGraph& tasks,
                                const Vector<int>& order, const Vector<DeviceId>& devices, TransferBuffers buffers,
-                               const Vector<bool>& laid_out = {});
+                               const Vector<bool>& laid_out = {},
+                               InputsOfCollectives inputs = InputsOfCollectives::kept);
 
 // Offsets for `buffers` such that no two that live together overlap; returns the arena's bytes. Greedy by size, with
 // the smallest gap that fits: Pisarchyk and Lee, Efficient Memory Management for Deep Neural Net Inference, 2020 (arXiv

@@ -196,6 +196,7 @@ MemoryModel::NeedList MemoryModel::needs_of_edge(int e, const Strategy& strategy
     const Vector<int64_t> buffers = buffers_of_collectives(e, collectives, strategy);
     for (const DeviceId device : buffers.indices())
       if (buffers[device] > 0) needs.push_back({device, 0, buffers[device]});
+    if (framework_.gathers_inputs_again && keeps_inputs) add_gathered_again(e, collectives, strategy, inputs, needs);
   } else {
     // by part: what is packed for all that read it, or received from all that it reads
     Vector<int64_t> packed(producer.devices.size(), 0), received(consumer.devices.size(), 0);
@@ -215,6 +216,22 @@ MemoryModel::NeedList MemoryModel::needs_of_edge(int e, const Strategy& strategy
     if (inputs[part] > 0)
       needs.push_back({consumer.devices[part], keeps_inputs ? inputs[part] : 0, keeps_inputs ? 0 : inputs[part]});
   return needs;
+}
+
+// Kept are the producers' shards; `inputs`, by part, are there for a short time and become 0.
+void MemoryModel::add_gathered_again(int e, const Vector<Collective>& collectives, const Strategy& strategy,
+                                     Vector<int64_t>& inputs, NeedList& needs) {
+  const Edge& edge = builder_.edges()[e];
+  const Configuration &producer = strategy[edge.producer], &consumer = strategy[edge.consumer];
+  const auto exchanges = builder_.exchanges(e, producer.degrees, consumer.degrees);
+  for (const int number : collectives.indices()) {
+    if (collectives[number].kind != CollectiveKind::all_gather) continue;
+    const Exchange& exchange = exchanges->exchanges[number];
+    for (const int32_t part : exchange.producers)
+      needs.push_back({producer.devices[part], exchanges->moved_bytes(exchange, CollectiveKind::all_gather, part)});
+    for (const int32_t part : exchange.consumers)
+      needs.push_back({consumer.devices[part], 0, std::exchange(inputs[part], 0)});
+  }
 }
 
 // What collectives pack on each device: it sends from one buffer and receives into one, in one direction at a time.
@@ -475,7 +492,9 @@ MemoryModel::Needs MemoryModel::needs(const Strategy& strategy, const TaskGraph&
   Vector<bool> planned_laid_out;
   if (!laid_out.empty())
     for (const DeviceId device : devices) planned_laid_out.push_back(laid_out[device]);
-  Vector<MemoryPlan> plans = plan_memory(builder_, strategy, tasks, order, devices, buffers, planned_laid_out);
+  Vector<MemoryPlan> plans =
+      plan_memory(builder_, strategy, tasks, order, devices, buffers, planned_laid_out,
+                  framework_.gathers_inputs_again ? InputsOfCollectives::gathered_again : InputsOfCollectives::kept);
   for (const int i : devices.indices()) result.plans[devices[i]] = std::move(plans[i]);
   Vector<int64_t> conversions = none;  // one scratch memory serves all parts on a device
   // one copy serves all that read the same block

@@ -82,6 +82,8 @@ class MemoryModel {
   NeedList needs_of_operator(OperatorId op, const Strategy& strategy);
   NeedList needs_of_statistics(OperatorId op, const Strategy& strategy) const;
   NeedList needs_of_edge(int edge, const Strategy& strategy);
+  void add_gathered_again(int edge, const Vector<Collective>& collectives, const Strategy& strategy,
+                          Vector<int64_t>& inputs, NeedList& needs);
   Vector<int64_t> buffers_of_collectives(int edge, const Vector<Collective>& collectives, const Strategy& strategy);
   NeedList needs_of_tensor(TensorId tensor, const Strategy& strategy);
   NeedList needs_of_group(int group, const Strategy& strategy);

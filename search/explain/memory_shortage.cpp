@@ -22,7 +22,8 @@ std::string kind_name(BufferKey::Kind kind) {
   switch (kind) {
     case output:
     case recomputed_output:
-    case input: return "activations";
+    case input:
+    case input_gathered_again: return "activations";
     case input_gradient:
     case output_gradient: return "gradients of activations";
     case packed_activation:
@@ -40,7 +41,8 @@ std::string kind_name(BufferKey::Kind kind) {
 
 std::string buffer_owner(const TaskGraphBuilder& builder, const BufferKey& key) {
   const auto& operators = builder.graph().operators;
-  if (key.kind <= BufferKey::Kind::output_gradient || key.kind == BufferKey::Kind::recomputed_output)
+  if (key.kind <= BufferKey::Kind::output_gradient || key.kind == BufferKey::Kind::recomputed_output ||
+      key.kind == BufferKey::Kind::input_gathered_again)
     return operators[key.what].name;
   if (key.kind > BufferKey::Kind::received_gradient) return builder.groups()[key.what].name;
   const Edge& edge = builder.edges()[key.what];

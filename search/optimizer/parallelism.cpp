@@ -214,6 +214,7 @@ FrameworkConventions conventions_of(const Parallelism& parallelism) {
   result.replicates_length = !parallelism.sequence_parallel && parallelism.tensor > 1;
   result.overlapped_collectives = true;
   result.framework_memory = true;
+  result.gathers_inputs_again = parallelism.framework == "megatron" && parallelism.sequence_parallel;
   result.whole_gradient_bytes = parallelism.framework == "deepspeed" ? 2 : 4;
   result.gradient_copy_bytes = fsdp ? fsdp_gradient_copy_bytes : 0;
   result.gathered_share = 0.5;

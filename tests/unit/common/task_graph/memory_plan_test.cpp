@@ -105,6 +105,44 @@ TEST_CASE("the output of a recomputed operator lives until what reads it forward
                      {{Kind::recomputed_output, layer_b, 0}, 48, 5, 5}});
 }
 
+// a is split by sample, b by feature, so that each of the four devices gathers all of a's output.
+TEST_CASE("an input that is gathered again lives once for forward and once for backward, and its shard in between") {
+  const Graph graph = parse_graph(parse_json(R"({"format":"ffgraph/1","name":"two","batch_size":4,
+    "inputs":[{"name":"x","shape":["batch",6],"dtype":"f32"},{"name":"label","shape":["batch"],"dtype":"i32"}],
+    "operators":[
+      {"name":"a","type":"linear","inputs":["x"],"attributes":{"out_features":8,"bias":false}},
+      {"name":"b","type":"linear","inputs":["a"],"attributes":{"out_features":4,"bias":false}},
+      {"name":"loss","type":"softmax_cross_entropy","inputs":["b","label"]}]})",
+                                             "graph"));
+  const Strategy strategy{{{4, 1, 1}, {0, 1, 2, 3}}, {{1, 4, 1}, {0, 1, 2, 3}}, {{4, 1}, {0, 1, 2, 3}}};
+  for (const Vector<std::string>& recompute : {Vector<std::string>{}, Vector<std::string>{"b"}}) {
+    CAPTURE(recompute);
+    TaskGraphBuilder builder(graph, Synchronization::all_reduce, recomputed_operators(graph, recompute));
+    const TaskGraph tasks = builder.build(strategy);
+    REQUIRE(!tasks.collectives.empty());
+    REQUIRE(tasks.collectives[0].kind(Direction::forward) == CollectiveKind::all_gather);
+    const auto planned = [&](InputsOfCollectives inputs) {
+      return plan_memory(builder, strategy, tasks, default_issue_order(builder, tasks), {0},
+                         TransferBuffers::preallocated, {}, inputs)[0];
+    };
+    const MemoryPlan kept = planned(InputsOfCollectives::kept), again = planned(InputsOfCollectives::gathered_again);
+    const BufferKey input{Kind::input, layer_b, 0}, gathered_again{Kind::input_gathered_again, layer_b, 0},
+        shard{Kind::output, layer_a, 0};
+    CHECK(kept.find(gathered_again) == nullptr);
+    const PlannedBuffer &whole = *kept.find(input), &first = *again.find(input), &second = *again.find(gathered_again);
+    CHECK(first.first == whole.first);
+    CHECK(first.last < second.first);
+    CHECK(second.last == whole.last);
+    CHECK(first.bytes == whole.bytes);
+    CHECK(second.bytes == whole.bytes);
+    CHECK(tasks.tasks[again.steps[second.first]].kind ==
+          (recompute.empty() ? TaskKind::backward : TaskKind::recompute));
+    CHECK(kept.find(shard)->last < second.first);
+    CHECK(again.find(shard)->last == second.first);
+    CHECK(again.buffers.size() == kept.buffers.size() + 1);
+  }
+}
+
 TEST_CASE("buffers that live together do not overlap, on random networks") {
   int shared = 0, of_parameters = 0;
   for (uint32_t seed = 0; seed < 200; ++seed) {
