@@ -18,8 +18,16 @@ struct Number {
   Number(double v, Tape* t, int n) : value(v), tape(t), node(n) {}
 };
 
+// Its memory goes to the thread's next tape: gigabytes for large cases.
 class Tape {
  public:
+  Tape() { nodes_.swap(spare()); }
+  ~Tape() {
+    nodes_.clear();
+    nodes_.swap(spare());
+  }
+  Tape(const Tape&) = delete;
+  Tape& operator=(const Tape&) = delete;
   Number variable(double value) { return {value, this, add(-1, 0, -1, 0)}; }
   Number result(double value, const Number& a, double slope_a, const Number& b = {}, double slope_b = 0) {
     return {value, this, add(a.node, slope_a, b.node, slope_b)};
@@ -42,6 +50,10 @@ class Tape {
     int a, b;
     double slope_a, slope_b, gradient;
   };
+  static Vector<Node>& spare() {
+    thread_local Vector<Node> memory;
+    return memory;
+  }
   int add(int a, double slope_a, int b, double slope_b) {
     nodes_.push_back({a, b, slope_a, slope_b, 0});
     return static_cast<int>(nodes_.size()) - 1;
