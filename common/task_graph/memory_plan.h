@@ -35,8 +35,8 @@
 //                                 for its reduce-scatter
 //   gathered_parameters           the all-gather ... the last task that reads them
 //
-// Where inputs are gathered again, which ffexec does not do (InputsOfCollectives), an input that an all-gather assembles
-// lives until forward only, and:
+// Where inputs are gathered again, which ffexec does not do (InputsOfCollectives), an input that an all-gather
+// assembles lives until forward only, and:
 //   input_gathered_again          the part's recomputation, else its backward pass ... the last task that reads it
 //
 // Not here, since they live longer or belong to others: parameters with velocity and gradient, inputs of the graph,
