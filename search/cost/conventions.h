@@ -33,8 +33,8 @@ struct FrameworkConventions {
   // What kernels keep, and need while they run, follows framework_workspace_bytes and framework_scratch_bytes.
   bool framework_memory = false;
   // Inputs that all-gathers assemble, of products that tensor parallelism splits, are gathered again after forward;
-  // what is kept is the shard (Korthikanti et al. 2022, arXiv 2205.05198, section 4.2.2). In memory alone: backward's gather
-  // is hidden behind a product.
+  // what is kept is the shard (Korthikanti et al. 2022, arXiv 2205.05198, section 4.2.2). In memory alone: backward's
+  // gather is hidden behind a product.
   bool gathers_inputs_again = false;
   // Bytes of a gradient where each holder of sharded optimizer state has all gradients. The state has the master
   // weights too, so that holders have whole weights in bf16 alone.
