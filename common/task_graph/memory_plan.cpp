@@ -277,7 +277,7 @@ class MemoryPlanner {
   struct CollectiveEnd {
     int step = 0, first_receiver = -1, last_receiver = -1;
     int first_sender = -1;
-    int again = -1;                  // the last step in front of which inputs are gathered again
+    int again = -1;                  // the step in front of which the input is gathered again
     int64_t sent = 0, received = 0;  // bytes
   };
 
@@ -288,8 +288,7 @@ class MemoryPlanner {
     return part.recompute >= 0 ? part.recompute : part.backward_first;
   }
 
-  void gather_again(const Edge& edge, int32_t number, PlannedBuffer& input, int step) {
-    Part& part = *planned(edge.consumer, number);
+  void gather_again(const Edge& edge, int32_t number, const Part& part, PlannedBuffer& input, int step) {
     const int last = std::exchange(input.last, part.forward);
     add(part.plan, {Kind::input_gathered_again, edge.consumer, number, edge.input}, input.bytes, step, last);
   }
@@ -326,7 +325,7 @@ class MemoryPlanner {
       end.first_receiver = end.first_receiver < 0 ? first : std::min(end.first_receiver, first);
       end.last_receiver = std::max(end.last_receiver, first);
       end.received += bytes;
-      if (forward) end.again = std::max(end.again, gathered_again(edge, kind, *receiver));
+      if (forward) end.again = gathered_again(edge, kind, *receiver);  // a device has one receiver
     }
     for (const auto& [number, sender, bytes] : senders) {
       CollectiveEnd& end = ends[sender->plan];
@@ -351,16 +350,15 @@ class MemoryPlanner {
         add(plan, {received_kind(direction), moved.edge, moved.number}, end.received, end.step, end.last_receiver);
     }
     for (const auto& [number, receiver, bytes] : receivers) {
-      const int step = ends[receiver->plan].step;
+      const CollectiveEnd& end = ends[receiver->plan];
       if (forward) {
         PlannedBuffer& input = assembled_input(edge, number);
-        if (!receives_packed(kind)) input.first = std::min(input.first, step);
-        if (const int again = gathered_again(edge, kind, *receiver); again >= 0)
-          gather_again(edge, number, input, again);
+        if (!receives_packed(kind)) input.first = std::min(input.first, end.step);
+        if (end.again >= 0) gather_again(edge, number, *receiver, input, end.again);
       } else {
         receiver->contributions[output].push_back({moved.edge, moved.number, bytes,
                                                    receives_packed(kind) ? BlockUse::packed : BlockUse::whole, -1,
-                                                   receives_packed(kind) ? -1 : step});
+                                                   receives_packed(kind) ? -1 : end.step});
       }
     }
   }

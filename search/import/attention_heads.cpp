@@ -10,8 +10,8 @@ namespace {
 struct Channel {
   int64_t row = 0, other = -1;
   double factor = 1;  // of the row at position 0
-  double angle = 0,
-         sign = 0;  // for each position; of the other row: -1 in the first channel of a pair, 1 in the second
+  double angle = 0;   // for each position
+  double sign = 0;    // of the other row: -1 in the first channel of a pair, 1 in the second
   const ChannelTerm *cosine = nullptr, *sine = nullptr;
 };
 

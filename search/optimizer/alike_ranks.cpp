@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
+#include <span>
 #include <tuple>
 
 #include "common/task_graph/issue_order.h"
@@ -59,8 +60,7 @@ class RankComparison {
     for (const int task : tasks.graph.tasks.indices())
       if (!is_shared(rank, tasks, task))
         for (const ResourceUse& use : tasks.costs.uses_of(task)) result.push_back(use.resource);
-    std::sort(result.begin(), result.end());
-    result.erase(std::unique(result.begin(), result.end()), result.end());
+    sort_and_unique(result);
     return result;
   }
 
@@ -116,8 +116,7 @@ class RankComparison {
   }
 
   // Each resource of the first rank has one of the other in its place.
-  template <class Uses>
-  bool alike_uses(const Uses& uses, const Uses& others) {
+  bool alike_uses(std::span<const ResourceUse> uses, std::span<const ResourceUse> others) {
     if (uses.size() != others.size()) return false;
     for (size_t u = 0; u < uses.size(); ++u) {
       const int32_t from = uses[u].resource, to = others[u].resource;
@@ -128,8 +127,8 @@ class RankComparison {
     return true;
   }
 
-  template <class Beside>
-  bool alike_work(int first, const Beside& beside, int other, const Beside& of_others) const {
+  bool alike_work(int first, std::span<const WorkBeside> beside, int other,
+                  std::span<const WorkBeside> of_others) const {
     return std::equal(beside.begin(), beside.end(), of_others.begin(), of_others.end(),
                       [&](const WorkBeside& x, const WorkBeside& y) {
                         return x.work == y.work && alike_devices(first, other, x.device, y.device);
@@ -169,7 +168,7 @@ class RankComparison {
   Vector<Nanoseconds> occupancy_, work_;
 };
 
-// By rank: do its own tasks use something that no other rank's own tasks do?
+// By rank: do its own tasks use nothing that another rank's own tasks use?
 Vector<bool> keep_to_themselves(const Vector<Vector<int32_t>>& resources) {
   std::map<int32_t, int> users;
   for (const Vector<int32_t>& of_rank : resources)

@@ -46,11 +46,9 @@ TaskGraph Evaluator::tasks_of(const Strategy& strategy) {
 
 Evaluator::Memory Evaluator::memory(const Strategy& strategy, const TaskGraph& tasks, const Vector<int>& order) {
   Memory preallocated{{}, TransferBuffers::preallocated, order};
-  const bool may_fit = moves_nothing(tasks) || parameters_fit(strategy);
-  if (may_fit) {
-    preallocated.bytes = memory_.bytes(strategy, tasks, order, TransferBuffers::preallocated);
-    if (fullness(preallocated.bytes) <= 1 || moves_nothing(tasks)) return preallocated;
-  }
+  const bool one_plan = moves_nothing(tasks), may_fit = one_plan || parameters_fit(strategy);
+  if (may_fit) preallocated.bytes = memory_.bytes(strategy, tasks, order, TransferBuffers::preallocated);
+  if (one_plan || (may_fit && fullness(preallocated.bytes) <= 1)) return preallocated;
   Memory on_demand{{}, TransferBuffers::on_demand, on_demand_issue_order(tasks, order)};
   on_demand.bytes = memory_.bytes(strategy, tasks, on_demand.order, TransferBuffers::on_demand);
   return !may_fit || fullness(on_demand.bytes) < fullness(preallocated.bytes) ? on_demand : preallocated;

@@ -6,6 +6,7 @@
 #include "common/recomputation.h"
 #include "common/task_graph/issue_order.h"
 #include "common/task_graph/live_memory.h"
+#include "tests/support/graph_text.h"
 #include "tests/support/random_network.h"
 
 using namespace ff;
@@ -105,17 +106,11 @@ TEST_CASE("the output of a recomputed operator lives until what reads it forward
                      {{Kind::recomputed_output, layer_b, 0}, 48, 5, 5}});
 }
 
-// a is split by sample, b by feature, so that each of the four devices gathers all of a's output.
+// fc1 is split by sample, fc2 by feature, so that each of the four devices gathers all of fc1's output.
 TEST_CASE("an input that is gathered again lives once for forward and once for backward, and its shard in between") {
-  const Graph graph = parse_graph(parse_json(R"({"format":"ffgraph/1","name":"two","batch_size":4,
-    "inputs":[{"name":"x","shape":["batch",6],"dtype":"f32"},{"name":"label","shape":["batch"],"dtype":"i32"}],
-    "operators":[
-      {"name":"a","type":"linear","inputs":["x"],"attributes":{"out_features":8,"bias":false}},
-      {"name":"b","type":"linear","inputs":["a"],"attributes":{"out_features":4,"bias":false}},
-      {"name":"loss","type":"softmax_cross_entropy","inputs":["b","label"]}]})",
-                                             "graph"));
+  const Graph graph = parse_graph(parse_json(two_linear_layers, "graph"));
   const Strategy strategy{{{4, 1, 1}, {0, 1, 2, 3}}, {{1, 4, 1}, {0, 1, 2, 3}}, {{4, 1}, {0, 1, 2, 3}}};
-  for (const Vector<std::string>& recompute : {Vector<std::string>{}, Vector<std::string>{"b"}}) {
+  for (const Vector<std::string>& recompute : {Vector<std::string>{}, Vector<std::string>{"fc2"}}) {
     CAPTURE(recompute);
     TaskGraphBuilder builder(graph, Synchronization::all_reduce, recomputed_operators(graph, recompute));
     const TaskGraph tasks = builder.build(strategy);
