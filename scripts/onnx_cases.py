@@ -1,5 +1,6 @@
-"""Which networks onnx_models.py exports, by kind: torchvision's, those of onnx_networks.py and onnx_handwritten.py,
-with inputs and labels drawn at random."""
+"""Which networks onnx_models.py exports, by kind: torchvision's, those of onnx_networks.py (transformers, LSTMs),
+onnx_handwritten.py (a few of each kind), onnx_vision.py, onnx_sequences.py and onnx_interactions.py, with inputs and
+labels drawn at random."""
 import torch
 
 try:
@@ -8,7 +9,10 @@ except ImportError:  # tests use the networks that are written by hand
     torchvision = None
 
 import onnx_handwritten as own
+import onnx_interactions as interactions
 import onnx_networks as networks
+import onnx_sequences as sequences
+import onnx_vision as seen
 from onnx_comparison import Case, outputs_of, scores_of
 
 SECOND_BIASES = ("lstm.bias_hh_l0", "lstm.bias_hh_l1", "lstm.bias_hh_l0_reverse")
@@ -117,6 +121,12 @@ KINDS = {
         "Swin-v2 tiny": still("swin_v2_t", 2, 64),
         "MaxViT tiny": still("maxvit_t", 2, 224),
         "MLP-Mixer": lambda: case(own.VisionMixer(), images(4, 32)),
+        "CBAM": lambda: case(seen.Cbam(), images(4, 16)),
+        "ECA and GhostNet": lambda: case(seen.EfficientChannelAttention(), images(4, 16)),
+        "Res2Net": lambda: case(seen.Res2Net(), images(4, 16)),
+        "non-local network": lambda: case(seen.NonLocal(), images(4, 16)),
+        "PoolFormer": lambda: case(seen.PoolFormer(), images(4, 32)),
+        "RepVGG": lambda: case(seen.RepVgg(), images(4, 16)),
     },
     "segmentation": {
         "FCN, ResNet-50": segmentation("fcn_resnet50"),
@@ -126,6 +136,9 @@ KINDS = {
         "U-Net, transposed convolutions": lambda: case(own.UNet(), images(2, 32)),
         "U-Net, bilinear": lambda: case(own.UNet(up="bilinear", norm="group"), images(2, 32)),
         "U-Net, nearest": lambda: case(own.UNet(up="nearest", norm="instance"), images(2, 32)),
+        "PSPNet": lambda: case(seen.PyramidPooling(), images(2, 16)),
+        "HRNet": lambda: case(seen.HighResolution(), images(2, 16)),
+        "SegFormer": lambda: case(seen.SegFormer(), images(2, 32)),
     },
     "detection backbone": {
         "cross-stage backbone with focus": lambda: case(own.DetectionBackbone(), images(2, 32)),
@@ -140,6 +153,8 @@ KINDS = {
         "style generator": lambda: case(own.StyleGenerator(), {"z": torch.randn(4, 16)}),
         "super-resolution": lambda: case(own.SuperResolution(), images(2, 16)),
         "CycleGAN generator": lambda: case(own.CycleGenerator(), images(2, 16)),
+        "DiT": lambda: case(seen.DiT(), {**images(2, 16), "time": 50 * torch.rand(2), "kind": integers(11, 2)}),
+        "MAE": lambda: case(seen.MaskedAutoencoder(), {**images(2, 16), "mask": (torch.rand(2, 16) < 0.5).float()}),
     },
     "language": {
         "LSTM language model": lambda: tokens(networks.LstmLanguageModel(2000, 200, 2), 4, 20, 2000,
@@ -165,6 +180,16 @@ KINDS = {
         "BERT": lambda: case(own.Bert(), {"token": integers(100, 3, 16), "segment": integers(2, 3, 16),
                                           "mask": (torch.arange(16)[None] < torch.tensor([[16], [11], [7]])).float()}),
         "gMLP": lambda: tokens(own.GatedMlp(), 4, 16, 100),
+        "GPT-NeoX": lambda: tokens(networks.RotaryDecoder("neox"), 2, 12, 60),
+        "GPT-J": lambda: tokens(networks.RotaryDecoder("gptj"), 2, 12, 60),
+        "Mistral": lambda: tokens(networks.RotaryDecoder("llama", kv=2), 2, 12, 60),
+        "BLOOM, ALiBi": lambda: tokens(sequences.Alibi(), 2, 12, 60),
+        "Transformer-XL": lambda: tokens(sequences.TransformerXl(), 2, 9, 60),
+        "linear attention": lambda: tokens(sequences.Performer(), 2, 12, 60),
+        "TextCNN": lambda: tokens(sequences.TextCnn(), 4, 12, 60),
+        "LSTM tagger": lambda: tokens(sequences.LstmTagger(), 4, 9, 60, untied=tuple(
+            f"lstm.bias_hh_l{layer}{direction}" for layer in (0, 1) for direction in ("", "_reverse"))),
+        "RWKV": lambda: tokens(sequences.Rwkv(), 2, 7, 60),
     },
     "translation": {
         "GRU encoder and decoder, attention": lambda: pairs(own.Seq2Seq(), 60),
@@ -179,6 +204,18 @@ KINDS = {
         "Conformer": lambda: case(own.Conformer(), {"spectrum": torch.randn(2, 40, 20)}),
         "Deep Speech": lambda: case(own.DeepSpeech(), {"spectrum": torch.randn(2, 20, 11)}),
         "WaveNet": lambda: tokens(own.WaveNet(), 2, 20, 32),
+        "Whisper": lambda: case(sequences.Whisper(), {"spectrum": torch.randn(2, 8, 20), "token": integers(40, 2, 9)}),
+        "Tacotron 2": lambda: case(sequences.Tacotron(), {"token": integers(30, 2, 8), "frames": torch.randn(2, 4, 6)},
+                                   untied=SECOND_BIASES),
+        "HiFi-GAN": lambda: case(sequences.HifiGan(), {"spectrum": torch.randn(2, 8, 6)}),
+        "HiFi-GAN, plain weights": lambda: case(sequences.HifiGan(normalized=False),
+                                                {"spectrum": torch.randn(2, 8, 6)}),
+        "Conv-TasNet": lambda: case(sequences.ConvTasNet(), {"wave": torch.randn(2, 64)}),
+    },
+    "text in images and time series": {
+        "CRNN": lambda: case(sequences.Crnn(), images(2, 16, 1), untied=SECOND_BIASES),
+        "N-BEATS": lambda: case(sequences.NBeats(), {"series": torch.randn(4, 12)}),
+        "PatchTST": lambda: case(sequences.PatchTst(), {"series": torch.randn(2, 16, 3)}),
     },
     "recommendation": {
         "DLRM": lambda: case(own.Dlrm(), {"dense": torch.randn(8, 5), "category": integers(10, 8, 3)}),
@@ -188,6 +225,12 @@ KINDS = {
         "DIN": lambda: case(own.Din(), {"history": integers(50, 8, 6), "item": integers(50, 8),
                                         "mask": (torch.rand(8, 6) < 0.7).float()}),
         "NCF": lambda: case(own.NeuralCollaborativeFiltering(), {"user": integers(40, 8), "item": integers(50, 8)}),
+        "AutoInt": lambda: case(interactions.AutoInt(), {"category": integers(10, 4, 3), "dense": torch.randn(4, 3)}),
+        "xDeepFM": lambda: case(interactions.XDeepFm(), {"category": integers(20, 4, 4)}),
+        "SASRec": lambda: case(interactions.SasRec(), {"history": integers(50, 4, 8)}),
+        "FT-Transformer": lambda: case(interactions.FeatureTokenizer(), {"numbers": torch.randn(4, 4),
+                                                                         "categories": integers(5, 4, 2)}),
+        "MMoE": lambda: case(interactions.SoftExperts(), {"x": torch.randn(6, 12)}, loss_weights=(1, 0.5)),
     },
     "graph or set": {
         "DeepSets, sum": lambda: case(own.DeepSets(), {"points": torch.randn(4, 10, 3)}),
@@ -198,6 +241,12 @@ KINDS = {
         "GAT": lambda: graph(own.GraphAttention()),
         "GIN": lambda: graph(own.GraphIsomorphism()),
         "PointNet": lambda: case(own.PointNet(), {"points": torch.randn(4, 3, 20)}),
+        "MPNN": lambda: case(interactions.MessagePassing(), {"nodes": torch.randn(4, 7, 6),
+                                                             "adjacency": (torch.rand(4, 7, 7) < 0.4).float()}),
+        "EGNN": lambda: case(interactions.Equivariant(), {"kind": integers(5, 3, 6), "place": torch.randn(3, 6, 3)}),
+        "EdgeConv": lambda: case(interactions.EdgeConvolution(), {"nodes": torch.randn(4, 7, 6)}),
+        "NeRF": lambda: case(interactions.Nerf(), {"points": torch.randn(4, 5, 3)}),
+        "RealNVP": lambda: case(interactions.CouplingFlow(), {"x": torch.randn(4, 8)}),
     },
     "video": {
         "C3D": lambda: case(own.C3d(), {"video": torch.randn(2, 3, 8, 16, 16)}),
@@ -206,6 +255,8 @@ KINDS = {
         "R(2+1)D-18": video("r2plus1d_18"),
         "ConvLSTM": lambda: case(own.ConvLstm(), {"video": torch.randn(2, 3, 3, 8, 8)}),
         "TimeSformer": lambda: case(own.TimeSformer(), {"video": torch.randn(2, 3, 2, 16, 16)}),
+        "SlowFast": lambda: case(seen.SlowFast(), {"video": torch.randn(2, 3, 8, 16, 16)}),
+        "TSM": lambda: case(seen.TemporalShift(), {"video": torch.randn(2, 4, 3, 16, 16)}),
     },
 }
 CASES = {name: make for kind in KINDS.values() for name, make in kind.items()}
