@@ -632,8 +632,8 @@ CommandResult run_simulate(const SimulateOptions& options) {
   SearchReport report = describe(problem, details);
   report.algorithm = "simulate";
   if (from_settings) report.note = to_string(parallelism);
-  report.baselines = {data_parallel_baseline(evaluator)};
-  if (options.costs.mode == CostMode::analytic)
+  if (options.compared) report.baselines = {data_parallel_baseline(evaluator)};
+  if (options.compared && options.costs.mode == CostMode::analytic)
     report.lower_bound = lower_bound(problem, SearchSpace(problem.graph, problem.topology), evaluator.cost_model());
   report.origins = file.origins;
   report.background = background.effects(topology, problem.topology, details);

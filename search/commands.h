@@ -39,6 +39,7 @@ struct SimulateOptions {
   std::string out, trace, html, measured;  // measured: a trace that ffexec wrote, for the report; "": none
   Vector<std::string> background;
   bool explain_costs = false;
+  bool compared = true;  // with data parallelism and the lower bound
 };
 
 struct EditOptions {

@@ -362,7 +362,7 @@ void add_plan_command(CLI::App& app, Options& options) {
                    "predict the best plans under a change: link network bandwidth x2, memory x0.5, batch N, device D "
                    "x0.5; may repeat");
   plan->add_flag("--largest-batch", options.plan.largest_batch, "the largest batch with which the best plan fits");
-  plan->add_option("--out", options.plan.out, "strategy file to write, of the best plan")->check(ff::file_name());
+  plan->add_option("--out", options.plan.out, "strategy file to write, of the best plan, after all plans are printed")->check(ff::file_name());
   add_common_flags(*plan, options.plan.costs, options);
 }
 
@@ -504,6 +504,14 @@ void check_flags_that_go_together(const CLI::App& app, const ff::SearchOptions& 
     throw CLI::ValidationError("--assignments", "goes with --algorithm exhaustive");
 }
 
+void print(const ff::CommandResult& result, const Options& options) {
+  for (const std::string& note : result.notes)
+    if (!options.quiet) std::cerr << "ffsearch: note: " << note << std::endl;
+  if (options.json) std::cout << result.json.dump() << std::endl;
+  else if (!options.quiet) std::cout << result.text << std::flush;
+  if (!std::cout) throw ff::MachineError("cannot write to standard output");
+}
+
 // Runs the command and prints its result.
 void run(const CLI::App& app, const Options& options, const std::atomic<bool>& stop, ff::BestKnown& best_known) {
   std::signal(SIGXFSZ, SIG_IGN);  // a file beyond "ulimit -f" is an error of its write
@@ -532,11 +540,11 @@ void run(const CLI::App& app, const Options& options, const std::atomic<bool>& s
   else if (app.got_subcommand("topology")) result = ff::run_topology(options.topology);
   else result = ff::run_search(options.search, context);
   if (interactive) std::fputs("\r\033[K", stderr);
-  for (const std::string& note : result.notes)
-    if (!options.quiet) std::cerr << "ffsearch: note: " << note << std::endl;
-  if (options.json) std::cout << result.json.dump() << std::endl;
-  else if (!options.quiet) std::cout << result.text << std::flush;
-  if (!std::cout) throw ff::MachineError("cannot write to standard output");
+  print(result, options);
+  if (app.got_subcommand("plan") && !options.plan.out.empty()) {
+    ff::write_best_plan(options.plan, result);
+    if (!options.json && !options.quiet) std::cout << "written to " << options.plan.out << std::endl;
+  }
 }
 
 constexpr const char* out_of_memory_text =

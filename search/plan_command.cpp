@@ -102,17 +102,6 @@ CostOptions costs_of_plans(const PlanOptions& options) {
   return costs;
 }
 
-void write_best(const PlanOptions& options, const SettingsPrediction& best) {
-  SimulateOptions simulate;
-  simulate.settings = to_string(best.parallelism);
-  simulate.graph = options.files.graph;
-  simulate.topology = options.files.topology;
-  simulate.batch = options.files.batch;
-  simulate.costs = costs_of_plans(options);
-  simulate.out = options.out;
-  run_simulate(simulate);
-}
-
 }  // namespace
 
 CommandResult run_plan(const PlanOptions& options, const std::atomic<bool>& stop,
@@ -166,11 +155,19 @@ CommandResult run_plan(const PlanOptions& options, const std::atomic<bool>& stop
     for (const std::string& one : settings.not_there) command.text += "not in the settings  " + one + "\n";
   }
   answer_questions(options, files, costs, result, command);
-  if (!options.out.empty()) {
-    write_best(options, best);
-    command.text += "written to " + options.out + "\n";
-  }
   return command;
+}
+
+void write_best_plan(const PlanOptions& options, const CommandResult& result) {
+  SimulateOptions simulate;
+  simulate.settings = result.json["plans"][0]["settings"];
+  simulate.graph = options.files.graph;
+  simulate.topology = options.files.topology;
+  simulate.batch = options.files.batch;
+  simulate.costs = costs_of_plans(options);
+  simulate.out = options.out;
+  simulate.compared = false;
+  run_simulate(simulate);
 }
 
 }  // namespace ff

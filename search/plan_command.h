@@ -18,8 +18,12 @@ struct PlanOptions {
   std::string out;                             // strategy file of the best plan; "": none
 };
 
-// Throws InputError or MachineError.
+// Each throws InputError or MachineError. `out` is not written yet.
 CommandResult run_plan(const PlanOptions& options, const std::atomic<bool>& stop,
                        const std::function<void(const SettingsSearchProgress&)>& progress);
+
+// Writes the best plan of `result`, what run_plan gave for these options, to `out`, for which it simulates all devices:
+// of a large cluster that takes far more time and memory than the search.
+void write_best_plan(const PlanOptions& options, const CommandResult& result);
 
 }  // namespace ff

@@ -82,6 +82,16 @@ class Limits(unittest.TestCase):
         self.assertEqual(stderr, f"ffsearch: {self.work}/s.json: cannot write: File too large; nothing was changed\n")
         self.assertEqual(list(self.work.iterdir()), [])
 
+    def test_plans_are_printed_before_the_best_one_is_written(self):
+        command = [BUILD / "ffsearch", "plan", "--graph", ROOT / "graphs/gpt2-small.json", "--topo",
+                   ROOT / "topologies/dgx-a100-1.json", "--cost", "analytic", "--settings", "tp=4,pp=2", "--top", 1]
+        plans = run(*command, cwd=self.work)[1].splitlines()[:2]
+        self.assertIn("tp=4,pp=2", plans[1])
+        code, stdout, stderr = run(*command, "--out", "s.json", cwd=self.work, limits=[(resource.RLIMIT_FSIZE, 1024)])
+        self.assertEqual((code, stdout.splitlines()[:2]), (3, plans))
+        self.assertEqual(stderr, "ffsearch: s.json: cannot write: File too large; nothing was changed\n")
+        self.assertEqual(list(self.work.iterdir()), [])
+
     def test_an_empty_name_is_no_file(self):
         for flag in ("--out", "--trace", "--report", "--html"):
             with self.subTest(flag):
