@@ -362,7 +362,8 @@ void add_plan_command(CLI::App& app, Options& options) {
                    "predict the best plans under a change: link network bandwidth x2, memory x0.5, batch N, device D "
                    "x0.5; may repeat");
   plan->add_flag("--largest-batch", options.plan.largest_batch, "the largest batch with which the best plan fits");
-  plan->add_option("--out", options.plan.out, "strategy file to write, of the best plan, after all plans are printed")->check(ff::file_name());
+  plan->add_option("--out", options.plan.out, "strategy file to write, of the best plan, after all plans are printed")
+      ->check(ff::file_name());
   add_common_flags(*plan, options.plan.costs, options);
 }
 
