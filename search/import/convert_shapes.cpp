@@ -136,16 +136,44 @@ Value joined_samples(Conversion& c, const Node& node, const Vector<Value>& parts
   return result;
 }
 
+// ONNX's axes other than this one, before and behind it in the tensor: as they lie where each is one atom, so that
+// nothing is moved, otherwise in ONNX's order. An axis of size 1 comes after the one that precedes it.
+std::pair<Vector<int>, Vector<int>> axes_around(const Value& x, int axis) {
+  Vector<int> order;
+  std::map<int, int> atom_of;  // 0: none but the samples
+  bool single = true;
+  for (const int a : x.axes.indices()) {
+    for (const int atom : x.axes[a]) {
+      single = single && (atom == 0 || atom_of[a] == 0);
+      atom_of[a] = std::max(atom_of[a], atom);
+    }
+    order.push_back(a);
+  }
+  if (single) {
+    int place = atom_of[axis];
+    for (int a = axis - 1; a >= 0 && place == 0; --a) place = atom_of[a];
+    atom_of[axis] = place;
+    std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return atom_of[a] < atom_of[b]; });
+  }
+  const auto own = std::find(order.begin(), order.end(), axis);
+  return {{order.begin(), own}, {own + 1, order.end()}};
+}
+
 // As [batch, axes before it, the axis, axes after it].
 Value joined_in_four_axes(Conversion& c, const Node& node, const Vector<Value>& parts, int axis) {
+  const auto [before, behind] = axes_around(parts[0], axis);
   Vector<std::string> tensors;
   Value first;
   int64_t total = 0;
   for (const int i : parts.indices()) {
     Vector<Axis> physical{{0}, {}, parts[i].axes[axis], {}};
-    for (const int a : parts[i].axes.indices())
-      for (const int atom : parts[i].axes[a])
-        if (a != axis && atom != 0) physical[a < axis ? 1 : 3].push_back(atom);
+    const auto add = [&](Axis& to, const Vector<int>& axes) {
+      for (const int a : axes)
+        for (const int atom : parts[i].axes[a])
+          if (atom != 0) to.push_back(atom);
+    };
+    add(physical[1], before);
+    add(physical[3], behind);
     const Value own = c.arranged(node, parts[i], physical);
     tensors.push_back(own.tensor);
     total += own.physical[2];
@@ -154,17 +182,16 @@ Value joined_in_four_axes(Conversion& c, const Node& node, const Vector<Value>& 
   Value result = c.add(node, "concat", tensors, {{"axis", 2}})[0];
   result.atoms = {first.atoms[0]};
   result.axes.assign(first.axes.size(), Axis{});
-  for (const int a : first.axes.indices()) {
-    if (a == axis) {
-      if (total > 1) result.axes[a] = {result.atoms.count()};
-      if (total > 1) result.atoms.push_back(total);
-      continue;
-    }
+  const auto add = [&](int a) {
     for (const int atom : first.axes[a]) {
       result.axes[a].push_back(atom == 0 ? 0 : result.atoms.count());
       if (atom != 0) result.atoms.push_back(first.atoms[atom]);
     }
-  }
+  };
+  for (const int a : before) add(a);
+  if (total > 1) result.axes[axis] = {result.atoms.count()};
+  if (total > 1) result.atoms.push_back(total);
+  for (const int a : behind) add(a);
   return result;
 }
 
@@ -187,7 +214,9 @@ Value joined_values(Conversion& c, const Node& node, Vector<Value> parts, int ax
     for (const Value& part : parts) tensors.push_back(part.tensor);
     return c.add(node, "concat", tensors, {{"axis", axis}})[0];
   }
-  const bool stays = first.physical == first.atoms && first.axes[axis].size() == 1;
+  const bool stays = first.axes[axis].size() == 1 &&
+                     (first.physical == first.atoms || std::all_of(first.axes.begin(), first.axes.end(),
+                                                                   [](const Axis& own) { return own.size() <= 1; }));
   Vector<int> order;  // ONNX axes in the tensor's order
   for (const int a : first.axes.indices()) order.push_back(a);
   if (stays) {

@@ -68,6 +68,14 @@ std::string Lowering::slice(const std::string& x, int axis, int64_t begin, int64
 std::string Lowering::every(const std::string& x, int axis, int64_t begin, int64_t step, int64_t count) {
   if (step == 1 || count == 1) return slice(x, axis, begin, begin + count);
   const Shape before = shape(x);
+  if (before[axis] % step == 0) {  // columns of a matrix
+    Shape rows = before, result = before;
+    rows[axis] = before[axis] / step;
+    rows.insert(rows.begin() + axis + 1, step);
+    result[axis] = count;
+    const std::string column = slice(reshape(x, rows), axis + 1, begin % step, begin % step + 1);
+    return reshape(slice(column, axis, begin / step, begin / step + count), result);
+  }
   // As rows of `step` elements, of which one is taken; a last row that is not whole is filled up.
   std::string from = slice(x, axis, begin, std::min(before[axis], begin + step * count));
   const int64_t missing = step * count - shape(from)[axis];

@@ -250,22 +250,25 @@ class OnnxPytorchTest(unittest.TestCase):
         self.tokens(MultiQuery())
 
     def test_rotary_positions(self):
-        """In halves, in pairs of neighbours, in a part of the channels; attention is one operator where the
-        positions are turned before the heads go in front of them."""
+        """In halves, in pairs of neighbours, in a part of the channels: attention is one operator, whether the
+        positions are turned before the heads go in front of them or after that."""
         for shared in (None, 2):
             with self.subTest(shared=shared):
                 model = networks.RotaryBeforeHeads("llama", 50, kv=shared, length=9)
                 self.assertLess(self.tokens(model)["import"]["operators"], 30)
         for style in ("neox", "gptj", "llama"):
             with self.subTest(style=style):
-                self.tokens(networks.RotaryDecoder(style, 50, length=9))
+                model = networks.RotaryDecoder(style, 50, length=9)
+                self.assertLess(self.tokens(model)["import"]["operators"], 30)
 
     def test_rotary_positions_of_other_kinds(self):
         """Queries in halves and keys in pairs, or positions from 3: no attention of ours, and the same numbers."""
         self.assertGreater(self.tokens(MixedRotary("llama", 50, length=9))["import"]["operators"], 40)
-        late = networks.RotaryBeforeHeads("llama", 50, length=9)
-        late.cos, late.sin = late.cos.roll(3, 2), late.sin.roll(3, 2)
-        self.assertGreater(self.tokens(late)["import"]["operators"], 40)
+        for form in (networks.RotaryBeforeHeads, networks.RotaryDecoder):
+            with self.subTest(form=form.__name__):
+                late = form("llama", 50, length=9)
+                late.cos, late.sin = late.cos.roll(3, 2), late.sin.roll(3, 2)
+                self.assertGreater(self.tokens(late)["import"]["operators"], 40)
 
     def test_encoder(self):
         self.tokens(networks.Encoder(50, 24, 3, 2, 5), 5, False)

@@ -81,9 +81,14 @@ TEST_CASE("nearest enlargement is copies, linear enlargement a product with a co
 }
 
 TEST_CASE("every other element is a row of its own, and chosen elements are ranges") {
-  CHECK(text_of(lowered({2, 6}, node("Slice", {"x", "b", "e", "a", "s"}),
-                        {{"b", integers({1})}, {"e", integers({6})}, {"a", integers({1})}, {"s", integers({2})}})) ==
-        "Slice[2, 5] Pad[2, 6] Reshape[2, 3, 2] Slice[2, 3, 1] Reshape[2, 3]");
+  const auto every_other = [](int64_t size, int64_t begin) {
+    return text_of(
+        lowered({2, size}, node("Slice", {"x", "b", "e", "a", "s"}),
+                {{"b", integers({begin})}, {"e", integers({size})}, {"a", integers({1})}, {"s", integers({2})}}));
+  };
+  CHECK(every_other(6, 1) == "Reshape[2, 3, 2] Slice[2, 3, 1] Reshape[2, 3]");
+  CHECK(every_other(6, 3) == "Reshape[2, 3, 2] Slice[2, 3, 1] Slice[2, 2, 1] Reshape[2, 2]");
+  CHECK(every_other(7, 2) == "Slice[2, 5] Pad[2, 6] Reshape[2, 3, 2] Slice[2, 3, 1] Reshape[2, 3]");
   CHECK(text_of(lowered({2, 6}, node("Gather", {"x", "i"}, {{"axis", int64_t{1}}}), {{"i", integers({4, 5, 0, 1})}})) ==
         "Slice[2, 2] Slice[2, 2] Concat[2, 4]");
 }
