@@ -124,11 +124,16 @@ class TopologyParser {
     if (const auto collectives = place.find("collectives")) efficiency.collectives = collectives->as_number(0, 0.99);
     if (const auto attention = place.find("attention"))
       for (const JsonPlace& kind : attention->items()) {
-        kind.allow_keys({"head_channels", "causal", "by_length", "generation"}, "key of attention's efficiency");
-        const auto generation = kind.find("generation");
-        efficiency.attention.push_back({kind.at("head_channels").as_integer(1, 1 << 20), kind.at("causal").as_bool(),
-                                        read_table(kind.at("by_length")),
-                                        generation ? static_cast<int>(generation->as_integer(1, 100)) : 2});
+        kind.allow_keys({"head_channels", "causal", "by_length", "generation", "triton", "forward"},
+                        "key of attention's efficiency");
+        KernelEfficiency::Attention& known = efficiency.attention.emplace_back();
+        known.head_channels = kind.at("head_channels").as_integer(1, 1 << 20);
+        known.causal = kind.at("causal").as_bool();
+        known.by_length = read_table(kind.at("by_length"));
+        if (const auto generation = kind.find("generation"))
+          known.generation = static_cast<int>(generation->as_integer(1, 100));
+        if (const auto triton = kind.find("triton")) known.triton = triton->as_bool();
+        if (const auto forward = kind.find("forward")) known.forward = forward->as_number(0.5, 10);
       }
     return efficiency;
   }

@@ -24,8 +24,16 @@ struct KernelEfficiency {
   struct Attention {
     int64_t head_channels = 0;
     bool causal = false;
-    Table by_length;
-    int generation = 2;  // of FlashAttention
+    Table by_length;      // of forward and backward together
+    int generation = 2;   // of FlashAttention
+    bool triton = false;  // its algorithm, written in Triton
+    double forward = 1;   // rate of the forward pass over that of both together
+    // Forward has two products, backward five.
+    double backward() const { return 5 / (7 - 2 / forward); }
+    double most_over_both() const { return std::max(forward, backward()); }
+    double share_of(double length, bool backward_pass) const {
+      return share(by_length, length) * (backward_pass ? backward() : forward);
+    }
   };
   // Matrix products in bf16 by shape: shares[depth][outputs], of the number of terms in each sum (k) and the number of
   // sums (m x n, of a batch in all). Both ascending; between them linear in the logarithms, beyond them constant.
@@ -36,7 +44,7 @@ struct KernelEfficiency {
     double share(double depth, double outputs) const;
   };
   std::optional<Products> products;  // of peak_bf16_tflops
-  Vector<Attention> attention;       // of peak_bf16_tflops; of fused forward and backward together
+  Vector<Attention> attention;       // of peak_bf16_tflops; fused
   double memory = 1;                 // of memory_gb_per_s
   double sustained = 1;              // times the shares of products, under lasting load
   double collectives = 0;            // share of the device that a collective occupies while it runs

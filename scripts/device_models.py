@@ -17,7 +17,10 @@ What is taken from where:
                     ml-engineering, compute/accelerator/README.md: 271.2 and 794.5 TFLOP/s) over the best of the bursts
   attention         share of the peak rate by length, forward and backward together (attention-flash.csv); causal ones
                     count half of the operations. FlashAttention's first generation was measured on A100 alone, with a
-                    causal mask: H100 has the same ratio to the second generation
+                    causal mask: H100 has the same ratio to the second generation. What forward has over both together
+                    follows from Dao 2023 (arXiv 2307.08691, sections 1 and 4.1): up to 230 TFLOP/s forward and 63 % of
+                    312 backward; of the first generation 30 to 50 % forward and 25 to 35 % backward; written in Triton,
+                    the second generation is 1.3 to 1.5 times as fast forward and about twice as fast backward
   collectives       share of the multiprocessors that NCCL's kernels occupy: 24 channels, a block each, as NCCL's log
                     shows them on nodes with NVSwitch (forums.developer.nvidia.com/t/337991 sees 24 beside products)
   memory            share of the memory bandwidth of elementwise kernels (memory-bound-efficiency-simumax.csv, class
@@ -44,6 +47,8 @@ MEMORY_GB_PER_S = {"a100": 2039.0, "h100": 3350.0}
 LASTING_TFLOPS = {"a100": 271.2, "h100": 794.5}  # products in bf16, with warm-up: see above
 MULTIPROCESSORS = {"a100": 108, "h100": 132}
 CHANNELS = 24
+FORWARD_OVER_BACKWARD = {1: (0.3 + 0.5) / (0.25 + 0.35), 2: 230 / (0.63 * 312)}  # by FlashAttention's generation
+SECOND_OVER_TRITON = {"forward": 1.4, "backward": 2.0}
 LAUNCH_US = 3  # least time of a kernel in a stream of kernels: the smallest products of gemm-bf16-h100-a100.csv
 
 
@@ -93,6 +98,12 @@ def flash(model, generation, causal_only=False):
     return tables
 
 
+def passes(forward_over_backward):
+    """Rates of the two passes, over that of both together: two products forward, five backward."""
+    backward = (2 / forward_over_backward + 5) / 7
+    return forward_over_backward * backward, backward
+
+
 def attention(model):
     second, first = flash(model, 2), flash("a100", 1)
     reference = flash("a100", 2)
@@ -101,9 +112,17 @@ def attention(model):
     tables += [(1, key, {length: rate / reference[key][length] * second[key][length] / PEAK_BF16[model]
                          for length, rate in table.items()})
                for key, table in sorted(first.items())]
-    return [{"generation": generation, "head_channels": channels, "causal": causal,
-             "by_length": [[length, round(share, 3)] for length, share in sorted(table.items())]}
-            for generation, (channels, causal), table in tables]
+    known = [{"generation": generation, "head_channels": channels, "causal": causal,
+              "forward": round(passes(FORWARD_OVER_BACKWARD[generation])[0], 3),
+              "by_length": [[length, round(share, 3)] for length, share in sorted(table.items())]}
+             for generation, (channels, causal), table in tables]
+    forward, backward = (rate / SECOND_OVER_TRITON[name]
+                         for rate, name in zip(passes(FORWARD_OVER_BACKWARD[2]), ("forward", "backward")))
+    both = 7 / (2 / forward + 5 / backward)
+    return known + [{"generation": 1, "triton": True, "head_channels": channels, "causal": causal,
+                     "forward": round(forward / both, 3),
+                     "by_length": [[length, round(both * share, 3)] for length, share in sorted(table.items())]}
+                    for generation, (channels, causal), table in tables if generation == 2]
 
 
 def memory(model):

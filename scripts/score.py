@@ -67,15 +67,17 @@ def attention_of(row):
     """Kernels of attention. "flash" alone does not say which generation; what the sources' own repositories say:
 
     InternEvo's runs of July 2023 required flash-attention 1.0.5 (doc/en/install.md of that month). llm-foundry's
-    benchmarks took attn_impl=triton, the first generation's algorithm, and flash-attn 1.0.7 until January 2024, when
-    they were repeated on 128 H100 and more with flash-attn 2.4.2 (scripts/train/benchmarking/submit_benchmarks.py).
+    benchmarks took attn_impl=triton, the first generation's algorithm written in Triton. In January 2024 they were
+    repeated on 128 H100 and more with flash-attn 2.4.2, but 13b and 30b again with triton
+    (scripts/train/benchmarking/submit_benchmarks.py and sweep.py).
     """
     text, source = row.get("attention", ""), row["source_file"]
     if text.startswith("unfused"):
         return "stored"
-    first = ("internevo" in source or "triton" in text or
-             "llm-foundry" in source and number(row, "gpus") < 128)
-    return "flash1" if first else "fused"
+    if "llm-foundry" in source:
+        triton = "triton" in text or number(row, "gpus") < 128 or row["model"] in ("mpt-13b", "mpt-30b")
+        return "triton" if triton else "fused"
+    return "triton" if "triton" in text else "flash1" if "internevo" in source else "fused"
 
 
 def fused_loss_of(row):
@@ -107,8 +109,10 @@ def settings_of(row):
         parts["loss"] = "fused"
     framework = row.get("framework", "").lower()
     parts["framework"] = ("deepspeed" if "deepspeed" in framework or "internevo" in framework else
-                          "megatron" if "megatron" in framework else "fsdp")
-    if parts["tp"] > 1 and row.get("sequence_parallel") == "0" and parts["framework"] != "fsdp":
+                          "megatron" if "megatron" in framework else
+                          "composer" if "llm-foundry" in framework else "fsdp")
+    if (parts["tp"] > 1 and row.get("sequence_parallel") == "0" and
+            parts["framework"] in ("megatron", "deepspeed")):
         parts["sequence_parallel"] = "off"
     return ",".join(f"{key}={value}" for key, value in parts.items())
 

@@ -32,9 +32,12 @@ class AnalyticKernel {
 
   double kernel_us(const OperatorDefinition& definition, const Block& part, const Work& work, bool backward,
                    bool input_gradients, double tflops, Precision precision) const {
-    if (conventions_.unfused_loss && definition.is_loss() && definition.counts_correct()) {  // classes, by their logits
+    if (definition.is_loss() && definition.counts_correct()) {  // of classes, by their logits
       const double logits = static_cast<double>(definition.input_block(0, part).volume());
-      return slowest_us(0, logits * (backward ? unfused_loss_backward_bytes : unfused_loss_forward_bytes));
+      const double logged = backward ? 0 : conventions_.logged_losses * unfused_loss_forward_bytes;
+      const double unfused = backward ? unfused_loss_backward_bytes : unfused_loss_forward_bytes;
+      if (conventions_.unfused_loss) return slowest_us(0, logits * (unfused + logged));
+      return roofline_us({work.flops, work.bytes + logits * logged}, tflops);
     }
     const bool products = computes_products(definition.type());
     const bool one_rate = !known_.products && known_.attention.empty() && !conventions_.stored_attention;
@@ -62,21 +65,22 @@ class AnalyticKernel {
 
   // Of the nearest number of channels that is known, by their logarithm. Half of what a causal mask leaves out is never
   // computed.
-  double attention_us(const AttentionWork& work) const {
+  double attention_us(const AttentionWork& work, bool backward) const {
     const KernelEfficiency::Attention* nearest = nullptr;
     const auto distance = [&](const KernelEfficiency::Attention& one) {
       return std::abs(std::log(static_cast<double>(one.head_channels) / static_cast<double>(work.head_channels))) +
-             100 * std::abs(one.generation - conventions_.flash_attention);
+             100 * (2 * std::abs(one.generation - conventions_.flash_attention) +
+                    (one.triton == conventions_.triton_attention ? 0 : 1));
     };
     for (const KernelEfficiency::Attention& one : known_.attention)
       if (one.causal == work.causal && (!nearest || distance(one) < distance(*nearest))) nearest = &one;
-    const double share = nearest ? KernelEfficiency::share(nearest->by_length, static_cast<double>(work.length)) : 1;
+    const double share = nearest ? nearest->share_of(static_cast<double>(work.length), backward) : 1;
     const double flops = work.flops * (nearest && work.causal ? 0.5 : 1);
     const double us = flops / (model_.peak_bf16_tflops * share * 1e6);
     say(us, [&] {
       return "attention, " + digits(flops) + " operations at " + digits(share) + " (length " +
              std::to_string(work.length) + (nearest ? ", FlashAttention-" + std::to_string(nearest->generation) : "") +
-             ") of " + digits(model_.peak_bf16_tflops) + " TFLOP/s";
+             (nearest && nearest->triton ? " in Triton" : "") + ") of " + digits(model_.peak_bf16_tflops) + " TFLOP/s";
     });
     return us;
   }
@@ -126,7 +130,7 @@ class AnalyticKernel {
     const double us = backward ? backward_products_us(definition, part, flops, input_gradients)
                                : forward_products_us(definition, part, flops);
     if (attention.flops == 0) return us;
-    if (!conventions_.stored_attention) return us + attention_us(attention);
+    if (!conventions_.stored_attention) return us + attention_us(attention, backward);
     // Two products forward and five backward, of which one computes the scores again. Each has as many outputs as there
     // are scores, or reads them.
     const double scores = attention.flops / (backward ? 5 : 2) / 2 / static_cast<double>(attention.head_channels);

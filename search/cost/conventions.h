@@ -15,10 +15,14 @@ struct FrameworkConventions {
   // These are computed again in front of backward, and not kept (selective recomputation: Korthikanti et al. 2022,
   // arXiv 2205.05198, section 5).
   bool recomputes_attention = false;
-  // Else: which generation of FlashAttention's kernels.
+  // Else: which generation of FlashAttention's kernels, and whether those written in Triton.
   int flash_attention = 2;
+  bool triton_attention = false;
   // The loss is a sequence of elementwise kernels on f32 copies of the logits, not one kernel.
   bool unfused_loss = false;
+  // Cross-entropies of the logits beside the loss, to be logged: unfused, forward only. Not in memory: they are
+  // computed after backward, when activations are no longer there.
+  int logged_losses = 0;
   // The optimizer's step is a sequence of elementwise kernels, not one kernel.
   bool unfused_optimizer = false;
   bool clips_gradients = false;
@@ -58,10 +62,13 @@ constexpr double fsdp_gradient_copy_bytes = 10;
 // scaled, masked and normalized by one kernel, dropped, and read; backward the same in reverse, with the probabilities
 // and their gradients. Activations of two bytes, masks of one.
 constexpr double stored_forward_bytes = 2 + 4 + 5 + 2, stored_backward_bytes = 2 + 5 + 6 + 4;
+// Of Composer with llm-foundry's models: train_metrics has LanguageCrossEntropy and LanguagePerplexity, which are
+// updated in each micro-batch (Trainer._eval_train_metrics).
+constexpr int composer_logged_losses = 2;
 // Bytes that an unfused cross-entropy moves for each logit. Forward: the copy to f32 (2 + 4), the logarithm of softmax
-// (4 + 4), what is picked of it (4). Backward: its gradient is written (4), that of the logarithm of softmax (4 + 4 +
-// 4), and its copy to bf16 (4 + 2). As torch.nn.functional.cross_entropy under autocast.
-constexpr double unfused_loss_forward_bytes = 6 + 8 + 4, unfused_loss_backward_bytes = 4 + 12 + 6;
+// (4 + 4); of these one a token is picked. Backward: its gradient is written (4), that of the logarithm of softmax (4 +
+// 4 + 4), and its copy to bf16 (4 + 2). As torch.nn.functional.cross_entropy under autocast.
+constexpr double unfused_loss_forward_bytes = 6 + 8, unfused_loss_backward_bytes = 4 + 12 + 6;
 
 // Bytes that a part keeps from forward to backward, beyond inputs and outputs, in the types of mixed precision.
 // Attention: queries, keys and values, and a f32 logarithm for each query and head; if it stores probabilities, these

@@ -33,7 +33,7 @@ class LeastTimesOf {
       conventions_ = problem.kernels.conventions();
       double most_attention = known.attention.empty() ? 1 : 0;
       for (const KernelEfficiency::Attention& one : known.attention)
-        most_attention = std::max(most_attention, most(one.by_length));
+        most_attention = std::max(most_attention, most(one.by_length) * one.most_over_both());
       attention = std::max(attention, model.peak_bf16_tflops * most_attention);
       least_launch_us_ = std::min(least_launch_us_, model.launch_us);
     }

@@ -163,11 +163,12 @@ Parallelism parse_parallelism(const std::string& text) {
       result.recompute = kind == "full";
       result.recompute_attention = kind == "selective";
     } else if (key == "sequence_parallel") sequence_parallel = one_of(key, value, {"on", "off"}) == "on";
-    else if (key == "attention") result.attention = one_of(key, value, {"fused", "flash1", "stored"});
+    else if (key == "attention") result.attention = one_of(key, value, {"fused", "flash1", "triton", "stored"});
     else if (key == "loss") result.fused_loss = one_of(key, value, {"unfused", "fused"}) == "fused";
     else if (key == "layers") result.layers = numbers_of_layers(value);
     else if (key == "recompute_layers") result.recompute_layers = static_cast<int>(number(key, value));
-    else if (key == "framework") result.framework = one_of(key, value, {"none", "megatron", "fsdp", "deepspeed"});
+    else if (key == "framework")
+      result.framework = one_of(key, value, {"none", "megatron", "fsdp", "composer", "deepspeed"});
     else if (key == "ep") result.expert = static_cast<int>(number(key, value));
     else if (key == "precision") precision_of(value);  // precision_of_settings
     else if (number(key, value) != 1) {
@@ -204,10 +205,12 @@ FrameworkConventions conventions_of(const Parallelism& parallelism) {
   FrameworkConventions result;
   result.stored_attention = parallelism.attention == "stored";
   result.recomputes_attention = result.stored_attention && parallelism.recompute_attention;
-  result.flash_attention = parallelism.attention == "flash1" ? 1 : 2;
+  result.triton_attention = parallelism.attention == "triton";
+  result.flash_attention = parallelism.attention == "flash1" || result.triton_attention ? 1 : 2;
   if (parallelism.framework == "none") return result;
-  const bool fsdp = parallelism.framework == "fsdp";
+  const bool composer = parallelism.framework == "composer", fsdp = composer || parallelism.framework == "fsdp";
   result.unfused_loss = !parallelism.fused_loss;
+  result.logged_losses = composer ? composer_logged_losses : 0;
   result.unfused_optimizer = fsdp;
   result.clips_gradients = true;
   result.accumulates_in_products = parallelism.framework == "megatron";

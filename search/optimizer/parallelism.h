@@ -17,13 +17,15 @@
 //   ep                 data-parallel groups that split the experts, neighbouring ones (GShard: Lepikhin et al. 2020)
 //   cp                 context parallelism: 1
 //   attention          fused: no probabilities are stored; flash1: the same, at the rates of FlashAttention's first
-//                      generation, whose successor is fused; stored: they are, as far as times are concerned
+//                      generation, whose successor is fused; triton: the same, written in Triton; stored: they are, as
+//                      far as times are concerned
 //   loss               with a framework: unfused, a sequence of kernels on f32 logits; fused, one kernel that replaces
 //                      the logits by their gradients
-//   framework          whose conventions times follow (cost/conventions.h): none, ffexec's; megatron, fsdp, deepspeed:
-//                      in bf16 weights are gathered in bf16, and
-//                      gradients reduced in f32 (megatron, fsdp) or bf16 (deepspeed); gradients are clipped;
-//                      collectives of parameters take a part of the device; fsdp's optimizer is a sequence of kernels
+//   framework          whose conventions times follow (cost/conventions.h): none, ffexec's; megatron, fsdp, composer
+//                      (FSDP by Composer, which computes more cross-entropies, to be logged), deepspeed: in bf16
+//                      weights are gathered in bf16, and gradients reduced in f32 (deepspeed: bf16); gradients are
+//                      clipped; collectives of parameters take a part of the device; fsdp's optimizer is a sequence of
+//                      kernels
 //
 // Ranks are numbered as Megatron-LM does: tp varies fastest, then dp, then pp, over the devices in the order of the
 // topology's links.

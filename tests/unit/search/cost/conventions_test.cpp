@@ -5,8 +5,10 @@
 
 #include "common/graph.h"
 #include "common/task_graph/issue_order.h"
+#include "search/cost/analytic.h"
 #include "search/cost/memory.h"
 #include "search/cost/task_costs.h"
+#include "search/optimizer/parallelism.h"
 #include "tests/support/graph_text.h"
 
 using namespace ff;
@@ -46,6 +48,67 @@ TEST_CASE("an unfused loss keeps logarithms of probabilities and has two gradien
   conventions.unfused_loss = true;
   CHECK(framework_workspace_bytes(loss, loss.whole(), conventions) == 32 * 4);
   CHECK(framework_scratch_bytes(loss, loss.whole(), conventions) == 2 * 32 * 4);
+}
+
+// Logits [4, 8], at one byte a nanosecond. The loss alone reads and writes its work's bytes.
+TEST_CASE("losses that are logged read the logits, and read and write f32 copies of them, in the forward pass") {
+  const Graph graph = parse_graph(parse_json(two_linear_layers, "graph"), 0, DataType::bf16);
+  const OperatorDefinition& loss = *graph.operators.back().definition;
+  DeviceModel model;
+  model.peak_tflops = model.peak_bf16_tflops = 1000;
+  model.memory_gb_per_s = 1;
+  FrameworkConventions conventions;
+  const auto us = [&](Phase phase) {
+    return analytic_kernel_us(model, loss, loss.whole(), phase, {}, Precision::bf16, conventions);
+  };
+  const double forward = us(Phase::forward), backward = us(Phase::backward);
+  conventions.logged_losses = 2;
+  CHECK(us(Phase::forward) == Approx(forward + 2 * 32 * 14 / 1000.0));
+  CHECK(us(Phase::backward) == backward);
+  conventions.unfused_loss = true;
+  CHECK(us(Phase::forward) == Approx(3 * 32 * 14 / 1000.0));
+  CHECK(us(Phase::backward) == Approx(32 * 22 / 1000.0));
+}
+
+// Rates of both passes together; forward's two products at `forward` times these, backward's five take the rest.
+TEST_CASE("fused attention has a rate for each pass, and one for each kind of kernel") {
+  KernelEfficiency::Attention known;
+  known.by_length = {{512, 0.3}, {2048, 0.5}};
+  CHECK(known.share_of(1024, false) == Approx(0.4));
+  CHECK(known.share_of(1024, true) == Approx(0.4));
+  known.forward = 1.25;
+  CHECK(known.share_of(512, false) == Approx(0.375));
+  CHECK(2 / known.share_of(4096, false) + 5 / known.share_of(4096, true) == Approx(7 / 0.5));
+  CHECK(known.most_over_both() == 1.25);
+}
+
+TEST_CASE("attention=triton takes rates of kernels written in Triton, attention=flash1 those of CUDA") {
+  const Graph graph = parse_graph(
+      parse_json(
+          graph_text(R"({"name":"embed","type":"embedding","inputs":["x"],"attributes":{"vocabulary":9,"channels":8}},
+      {"name":"attention","type":"multi_head_attention","inputs":["embed"],"attributes":{"heads":4,"causal":true}},
+      {"name":"mean","type":"mean","inputs":["attention"]},
+      {"name":"loss","type":"softmax_cross_entropy","inputs":["mean","label"]})",
+                     R"({"name":"x","shape":["batch",16],"dtype":"i32"})"),
+          "graph"),
+      2, DataType::bf16);
+  const OperatorDefinition& attention = *graph.operators[1].definition;
+  DeviceModel model;
+  model.peak_tflops = model.peak_bf16_tflops = 1;
+  model.memory_gb_per_s = 1e6;
+  const auto add = [&](int generation, bool triton, double share) {
+    model.efficiency.attention.push_back({2, true, {{16, share}}, generation, triton, 1});
+  };
+  add(2, false, 0.5);
+  add(1, false, 0.25);
+  add(1, true, 0.125);
+  const double flops = attention.attention_work(attention.whole(), false).flops / 2;
+  const auto us = [&](const std::string& settings) {
+    return analytic_kernel_us(model, attention, attention.whole(), Phase::forward, {}, Precision::bf16,
+                              conventions_of(parse_parallelism(settings)));
+  };
+  CHECK(us("attention=flash1") - us("attention=fused") == Approx(flops * (4 - 2) / 1e6));
+  CHECK(us("attention=triton") - us("attention=fused") == Approx(flops * (8 - 2) / 1e6));
 }
 
 // Two weights of 64 elements, data-parallel on two devices, Adam in bf16. Both have the weights in bf16, 2 bytes, and

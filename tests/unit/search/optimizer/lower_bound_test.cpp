@@ -106,7 +106,7 @@ TEST_CASE("the bound knows the rates of other precisions and the shares of them 
         own["device_models"]["a100"]["efficiency"] = Json::parse(R"({"memory":0.9,"sustained":0.95,
           "products":{"depths":[256,4096],"outputs":[65536,16777216],"shares":[[0.1,0.5],[0.3,0.85]],
           "accumulating":0.9},
-          "attention":[{"head_channels":64,"causal":true,"by_length":[[512,0.3],[4096,0.6]]}]})");
+          "attention":[{"head_channels":64,"causal":true,"forward":1.3,"by_length":[[512,0.3],[4096,0.6]]}]})");
       const Topology topology = parse_topology(JsonPlace(std::make_shared<Json>(own), "topology"));
       Graph graph = committed_graph("gpt2-small");
       if (precision == Precision::bf16) graph = with_activation_type(graph, DataType::bf16);
