@@ -5,6 +5,7 @@
 
 #include "common/graph.h"
 #include "common/safetensors.h"
+#include "search/import/control_flow.h"
 #include "search/import/convert.h"
 #include "search/import/graph_passes.h"
 #include "search/import/losses.h"
@@ -27,7 +28,7 @@ void expect_known(const Model& model) {
   };
   std::map<std::string, std::pair<int, std::string>> unknown;
   for (const Node& node : model.nodes) {
-    const bool computed = can_be_folded(node.op) || lowerings().count(node.op) > 0;
+    const bool computed = can_be_folded(node.op) || is_of_sequences(node.op) || lowerings().count(node.op) > 0;
     if (converters().count(node.op) || (computed && has_unknown_input(node))) continue;
     auto& [count, first] = unknown.emplace(node.op, std::pair(0, node.text())).first->second;
     ++count;

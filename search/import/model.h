@@ -65,15 +65,26 @@ struct Constant {
 
 using Attribute = std::variant<int64_t, double, std::string, Vector<int64_t>, Vector<double>, Constant>;
 
+struct Subgraph;
+
 struct Node {
   std::string name, op;
   Vector<std::string> inputs, outputs;  // "": left out
   std::map<std::string, Attribute> attributes{};
+  std::map<std::string, std::shared_ptr<const Subgraph>> graphs{};  // "body" of a Loop
 
   bool has_input(size_t index) const { return index < inputs.size() && !inputs[index].empty(); }
   bool has_output(size_t index) const { return index < outputs.size() && !outputs[index].empty(); }
   // How messages name it: operator "name".
   std::string text() const { return op + " \"" + (name.empty() && !outputs.empty() ? outputs[0] : name) + "\""; }
+};
+
+// A graph inside a node: the body of a Loop, the branches of an If. What it reads of the graph around it are inputs of
+// the node too, after those that the file gives; so who follows values needs to know nothing of it.
+struct Subgraph {
+  Vector<std::string> inputs, outputs;
+  Vector<Node> nodes;
+  std::map<std::string, int> captured;  // by the name inside: which input of the node
 };
 
 struct ModelInput {

@@ -57,6 +57,10 @@ class Inliner {
       for (std::string& output : *inner.mutable_output()) output = renamed(output, names);
       inner.set_name(node.name().empty() ? own.name() : node.name() + "/" + own.name());
       set_attributes(inner, node, function);
+      for (const AttributeProto& attribute : inner.attribute())
+        if (attribute.has_g())
+          fail("the function \"" + function.name() + "\" has a " + own.op_type() + " with a graph inside, which is not "
+               "supported");
       expand(inner, depth + 1);
     }
   }

@@ -88,6 +88,15 @@ class Reader {
   void read_graph(::onnx::GraphProto& graph) {
     model_.name = graph.name();
     expect_names(graph);
+    read_initializers(graph);
+    for (const ::onnx::ValueInfoProto& input : graph.input())
+      if (!model_.constants.count(input.name())) model_.inputs.push_back(read_input(input));
+    for (const ::onnx::ValueInfoProto& output : graph.output()) model_.outputs.push_back(output.name());
+    if (model_.outputs.empty()) model_.fail("has no outputs");
+    for (::onnx::NodeProto& node : *graph.mutable_node()) model_.nodes.push_back(read_node(node));
+  }
+
+  void read_initializers(::onnx::GraphProto& graph) {
     for (Tensor& tensor : *graph.mutable_initializer()) {
       if (tensor.name().empty()) model_.fail("has an initializer without a name");
       Constant constant = read_tensor(tensor, "initializer \"" + tensor.name() + "\"");
@@ -97,11 +106,35 @@ class Reader {
       tensor.Clear();
     }
     if (graph.sparse_initializer_size() > 0) model_.fail("has sparse initializers, which are not understood");
-    for (const ::onnx::ValueInfoProto& input : graph.input())
-      if (!model_.constants.count(input.name())) model_.inputs.push_back(read_input(input));
-    for (const ::onnx::ValueInfoProto& output : graph.output()) model_.outputs.push_back(output.name());
-    if (model_.outputs.empty()) model_.fail("has no outputs");
-    for (::onnx::NodeProto& node : *graph.mutable_node()) read_node(node);
+  }
+
+  // Its initializers are those of the model: they may be trained.
+  std::shared_ptr<const Subgraph> read_subgraph(Node& node, ::onnx::GraphProto& graph) {
+    expect_names(graph);
+    read_initializers(graph);
+    Subgraph result;
+    std::set<std::string> known{""};
+    const auto capture = [&](const std::string& value) {
+      if (known.count(value) || !result.captured.emplace(value, node.inputs.count()).second) return;
+      node.inputs.push_back(value);
+    };
+    for (const ::onnx::ValueInfoProto& input : graph.input()) {
+      result.inputs.push_back(input.name());
+      known.insert(input.name());
+    }
+    for (::onnx::NodeProto& proto : *graph.mutable_node()) {
+      result.nodes.push_back(read_node(proto));
+      const Node& inner = result.nodes.back();
+      for (const std::string& input : inner.inputs) capture(input);
+      for (const std::string& output : inner.outputs)
+        if (!output.empty() && (result.captured.count(output) || !known.insert(output).second))
+          model_.fail(inner, "writes the value \"" + output + "\", which is known before");
+    }
+    for (const ::onnx::ValueInfoProto& output : graph.output()) {
+      result.outputs.push_back(output.name());
+      capture(output.name());
+    }
+    return std::make_shared<const Subgraph>(std::move(result));
   }
 
   void expect_names(const ::onnx::GraphProto& graph) const {
@@ -117,14 +150,15 @@ class Reader {
     }
   }
 
-  void read_node(::onnx::NodeProto& proto) {
+  Node read_node(::onnx::NodeProto& proto) {
     Node node{proto.name(), proto.op_type(), {}, {}};
     if (!proto.domain().empty() && proto.domain() != "ai.onnx") node.op = proto.domain() + "." + proto.op_type();
     for (const std::string& input : proto.input()) node.inputs.push_back(input);
     for (const std::string& output : proto.output()) node.outputs.push_back(output);
     if (node.outputs.empty()) model_.fail(node, "has no outputs");
+    if (node.op == "Loop") node.inputs.resize(std::max<size_t>(2, node.inputs.size()));
     for (::onnx::AttributeProto& attribute : *proto.mutable_attribute()) read_attribute(node, attribute);
-    model_.nodes.push_back(std::move(node));
+    return node;
   }
 
   // "Sigmoid,Tanh": the activations of recurrent layers.
@@ -145,7 +179,7 @@ class Reader {
       case Proto::FLOATS: value = Vector<double>(attribute.floats().begin(), attribute.floats().end()); break;
       case Proto::TENSOR: value = read_tensor(*attribute.mutable_t(), node.text()); break;
       case Proto::STRINGS: value = joined(attribute.strings()); break;
-      // Graphs: no operator that is understood has them.
+      case Proto::GRAPH: node.graphs[attribute.name()] = read_subgraph(node, *attribute.mutable_g()); [[fallthrough]];
       default: node.attributes.erase(attribute.name());
     }
   }

@@ -1,9 +1,11 @@
 // Shapes of what nodes write, operator by operator as ONNX's specification has them.
 #include <algorithm>
+#include <functional>
 #include <optional>
 
 #include "common/errors.h"
 #include "search/import/analysis.h"
+#include "search/import/control_flow.h"
 
 namespace ff::importing {
 namespace {
@@ -694,25 +696,36 @@ void keep_folded(Model& model, const Node& node, Vector<Constant> constants) {
   }
 }
 
+namespace {
+
+// The shapes and types of what a node writes, where they are known.
+void infer_outputs(Model& model, const Node& node) {
+  const auto shapes = infer_shapes(model, node);
+  if (!shapes) return;
+  for (const Shape& shape : *shapes)
+    if (volume(shape) == 0) model.fail(node, "makes an empty tensor of shape " + to_string(shape));
+  const ElementType type = output_type(model, node);
+  for (size_t i = 0; i < shapes->size() && i < node.outputs.size(); ++i)
+    if (node.has_output(i)) {
+      model.shapes[node.outputs[i]] = (*shapes)[i];
+      model.types[node.outputs[i]] = type;
+    }
+}
+
+}  // namespace
+
 void infer_shapes_and_fold(Model& model) {
   Vector<Node> rest;
-  for (Node& node : model.nodes) {
-    if (auto constants = fold(model, node)) {
-      keep_folded(model, node, std::move(*constants));
-      continue;
-    }
-    if (const auto shapes = infer_shapes(model, node)) {
-      for (const Shape& shape : *shapes)
-        if (volume(shape) == 0) model.fail(node, "makes an empty tensor of shape " + to_string(shape));
-      const ElementType type = output_type(model, node);
-      for (size_t i = 0; i < shapes->size() && i < node.outputs.size(); ++i)
-        if (node.has_output(i)) {
-          model.shapes[node.outputs[i]] = (*shapes)[i];
-          model.types[node.outputs[i]] = type;
-        }
-    }
+  std::function<void(Node)> visit;
+  ControlFlow control_flow(model, [&](Node node) { visit(std::move(node)); });
+  visit = [&](Node node) {
+    if (control_flow.expand(node)) return;
+    if (auto constants = fold(model, node)) return keep_folded(model, node, std::move(*constants));
+    infer_outputs(model, node);
     rest.push_back(std::move(node));
-  }
+  };
+  for (Node& node : model.nodes) visit(std::move(node));
+  control_flow.expect_tensors(model.outputs);
   model.nodes = std::move(rest);
 }
 

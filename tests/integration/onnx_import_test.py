@@ -262,6 +262,83 @@ class WrongFilesTest(OnnxTest):
         self.assertIn('defines the function "Activation" of the domain "local" more than once; overloads are not '
                       'supported', result.stderr)
 
+    X = numpy.linspace(-1, 1, 8, dtype=numpy.float32).reshape(2, 4)
+
+    def number(self, name, value, kind=numpy.int64):
+        return helper.make_node("Constant", [], [name], value=numpy_helper.from_array(numpy.array(value, kind)))
+
+    def value(self, name, kind=TensorProto.FLOAT):
+        return helper.make_tensor_value_info(name, kind, None)
+
+    def assert_computes(self, expected):
+        result = self.import_model(self.path("model.onnx"), 2, "--loss", "cross-entropy")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        label = numpy.array([1, 0], numpy.int32)
+        self.assertAlmostEqual(self.loss({"x": self.X}, label), cross_entropy(expected, label), delta=1e-5)
+
+    def loop(self, condition=()):
+        """h doubles in each iteration; all of them are stacked."""
+        return helper.make_graph(
+            [helper.make_node("Mul", ["h", "two"], ["d"]),
+             *(condition or [helper.make_node("Identity", ["go"], ["on"])])],
+            "body", [self.value("i", TensorProto.INT64), self.value("go", TensorProto.BOOL), self.value("h")],
+            [self.value("on", TensorProto.BOOL), self.value("d"), self.value("d")])
+
+    def test_loops(self):
+        """What a loop that runs three times computes, and what it computes in each iteration."""
+        before = [self.number("count", 3), self.number("two", 2, numpy.float32), self.number("first", [0])]
+        after = [self.node("ReduceSum", ["all", "first"], ["sum"], keepdims=0),
+                 self.node("Add", ["last", "sum"], ["y"])]
+        self.save([*before, self.node("Loop", ["count", "", "x"], ["last", "all"], body=self.loop()), *after],
+                  self.IMAGE, ["y"])
+        self.assert_computes((8 + 2 + 4 + 8) * self.X)
+        limit = [self.number("most", 2), helper.make_node("Less", ["i", "most"], ["on"])]
+        self.save([*before, self.node("Loop", ["", "", "x"], ["last", "all"], body=self.loop(limit)), *after],
+                  self.IMAGE, ["y"])
+        self.assert_computes((8 + 2 + 4 + 8) * self.X)
+
+    def test_loops_that_depend_on_the_samples(self):
+        before = [self.number("two", 2, numpy.float32)]
+        self.save([*before, helper.make_node("ReduceMax", ["x"], ["m"], axes=[1], keepdims=0),
+                   helper.make_node("Cast", ["m"], ["count"], to=TensorProto.INT64),
+                   self.node("Loop", ["count", "", "x"], ["y", "all"], body=self.loop())], self.IMAGE, ["y"])
+        self.assert_refused('has operators that are not understood:\n  Loop: 1, the first is Loop "the Loop"')
+        condition = [helper.make_node("ReduceMax", ["h"], ["m"], axes=[1], keepdims=0),
+                     helper.make_node("Less", ["m", "two"], ["on"])]
+        self.save([*before, self.number("count", 3),
+                   self.node("Loop", ["count", "", "x"], ["y", "all"], body=self.loop(condition))], self.IMAGE, ["y"])
+        self.assert_refused('Loop "the Loop": ends by a condition that is not known before the model runs')
+
+    def test_branches(self):
+        """A branch is chosen by the shape of x; both read x from outside."""
+        graph = lambda op, name: helper.make_graph([helper.make_node(op, ["x"], [name])], name, [],  # noqa: E731
+                                                   [self.value(name)])
+        for size, expected in ((4, -self.X), (5, numpy.maximum(self.X, 0))):
+            self.save([helper.make_node("Shape", ["x"], ["shape"]), self.number("one", 1), self.number("size", size),
+                       helper.make_node("Gather", ["shape", "one"], ["columns"]),
+                       helper.make_node("Equal", ["columns", "size"], ["condition"]),
+                       self.node("If", ["condition"], ["y"], then_branch=graph("Neg", "a"),
+                                 else_branch=graph("Relu", "b"))], self.IMAGE, ["y"])
+            self.assert_computes(expected)
+
+    def test_sequences(self):
+        nodes = [helper.make_node("Neg", ["x"], ["n"]), helper.make_node("Add", ["x", "x"], ["d"]),
+                 self.number("zero", 0), self.number("one", 1), self.number("three", 3), self.number("last", -1),
+                 helper.make_node("SequenceConstruct", ["x", "n"], ["s1"]),
+                 helper.make_node("SequenceInsert", ["s1", "d", "zero"], ["s2"]),  # 2 x, x, -x
+                 helper.make_node("SequenceErase", ["s2", "one"], ["s3"]),
+                 helper.make_node("ConcatFromSequence", ["s3"], ["joined"], axis=1),
+                 helper.make_node("SplitToSequence", ["joined", "three"], ["parts"], axis=1),
+                 self.node("SequenceAt", ["parts", "last"], ["y"])]
+        self.save(nodes, self.IMAGE, ["y"])
+        self.assert_computes(-self.X[:, 2:])
+        os.remove(self.path("graph.json"))
+        self.save(nodes, self.IMAGE, ["s3"])
+        self.assert_refused('the output "s3" is a sequence, expected a tensor')
+        nodes[5] = self.number("last", -4)
+        self.save(nodes, self.IMAGE, ["y"])
+        self.assert_refused('SequenceAt "the SequenceAt": has the position -4 in a sequence of 3')
+
     def test_dimensions(self):
         weight = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[3, -4])
         self.save([self.node("Gemm", ["x", "w"], ["y"], transB=1)], self.IMAGE, ["y"], [weight])

@@ -130,6 +130,21 @@ class MixedRotary(networks.RotaryBeforeHeads):
         return super().rotate(x)
 
 
+class Repeated(nn.Module):
+    """Elements of one axis twice, weighed by their places."""
+
+    def __init__(self, axis):
+        super().__init__()
+        self.axis, self.fc = axis, nn.Linear(6, 6)
+        shape = [2, 3, 6]
+        shape[axis - 1] *= 2
+        self.register_buffer("weight", torch.rand(shape))
+
+    def forward(self, x):
+        y = torch.repeat_interleave(self.fc(x), 2, self.axis) * self.weight.to(x.dtype)
+        return y[..., :6].mean(1) if self.axis != 3 else y.unflatten(3, (6, 2)).sum(-1).mean(1)
+
+
 class SmoothFunctions(nn.Module):
     """Elu and its kind."""
 
@@ -260,6 +275,16 @@ class OnnxPytorchTest(unittest.TestCase):
             with self.subTest(style=style):
                 model = networks.RotaryDecoder(style, 50, length=9)
                 self.assertLess(self.tokens(model)["import"]["operators"], 30)
+        shared = networks.RotaryDecoder("llama", 50, kv=2, length=9)  # the second layer's repeat_interleave is a Loop
+        self.assertLess(self.tokens(shared)["import"]["operators"], 30)
+
+    def test_repeated_elements(self):
+        """repeat_interleave along each axis of a tensor whose sizes the exporter does not know."""
+        for axis in (1, 2, 3):
+            with self.subTest(axis=axis):
+                self.check(Repeated(axis), {"x": torch.randn(4, 2, 3, 6)}, torch.randint(0, 6, (4, 6 if axis == 2 else 3)),
+                           dynamic={"x": {0: "batch", 1: "a", 2: "b", 3: "c"}},
+                           arguments=("--size", "a=2", "--size", "b=3", "--size", "c=6"))
 
     def test_rotary_positions_of_other_kinds(self):
         """Queries in halves and keys in pairs, or positions from 3: no attention of ours, and the same numbers."""
