@@ -55,6 +55,12 @@ struct Padding {
 Padding pads_of(const Model& model, const Node& node, const Shape& input);
 Padding padding_of(const Model& model, const Node& node, const Shape& input, const Vector<int64_t>& kernel);
 
+// Of a CumSum node: its axis, and the matrix [size, size] of zeros and ones that it multiplies this axis by.
+int cumulative_axis(const Model& model, const Node& node, const Shape& input);
+Vector<float> cumulative_matrix(const Model& model, const Node& node, int64_t size);
+
+// A constant of zeros that is not trained.
+bool is_zero(const Constant& constant);
 // The constant with its axes in another order; it stays the same initializer.
 Constant transposed(const Constant& constant, const Vector<int>& axes);
 // Axes along which what is trained is the same number of the same initializer have size 1 in the result.

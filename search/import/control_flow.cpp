@@ -51,8 +51,8 @@ std::optional<size_t> reshape_of_repetition(const Model& model, const Subgraph& 
 }  // namespace
 
 bool is_of_sequences(const std::string& op) {
-  static const std::set<std::string> all = {"SequenceConstruct", "SequenceEmpty",   "SequenceInsert",
-                                            "SequenceErase",     "SequenceAt",      "SequenceLength",
+  static const std::set<std::string> all = {"SequenceConstruct", "SequenceEmpty",     "SequenceInsert",
+                                            "SequenceErase",     "SequenceAt",        "SequenceLength",
                                             "SplitToSequence",   "ConcatFromSequence"};
   return all.count(op) > 0;
 }
@@ -219,8 +219,7 @@ bool ControlFlow::expand_sequence(const Node& node) {
     return true;
   }
   if (sequence.empty()) model_.fail(node, "joins an empty sequence");
-  give(node, 0,
-       join(node, sequence, model_.integer(node, "axis", 0), model_.integer(node, "new_axis", 0) != 0));
+  give(node, 0, join(node, sequence, model_.integer(node, "axis", 0), model_.integer(node, "new_axis", 0) != 0));
   return true;
 }
 
@@ -254,7 +253,10 @@ bool ControlFlow::split_to_sequence(const Node& node) {
     model_.fail(node, "splits " + std::to_string(size) + " into " + std::to_string(sizes.size()) + " parts");
   Sequence parts;
   for (const int i : sizes.indices()) parts.push_back(new_name() + " part " + std::to_string(i));
-  visit_({node.name, "Split", {node.inputs[0], add_constant(Constant::of_integers({sizes.count()}, sizes))}, parts,
+  visit_({node.name,
+          "Split",
+          {node.inputs[0], add_constant(Constant::of_integers({sizes.count()}, sizes))},
+          parts,
           {{"axis", int64_t{axis}}}});
   if (!keeps) {
     const std::string axes = add_constant(Constant::of_integers({1}, {axis}));

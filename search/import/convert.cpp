@@ -28,11 +28,22 @@ bool Conversion::is_value_elsewhere(const std::string& name) const {
   return readers > 1;
 }
 
+bool Conversion::is_computed_with(const Constant& initializer) {
+  if (!computed_with_) {
+    computed_with_.emplace();
+    for (const Node& node : model.nodes)
+      for (const std::string& input : node.inputs)
+        if (const Constant* read = model.constant(input))
+          computed_with_->insert(read->computed_from.begin(), read->computed_from.end());
+  }
+  return computed_with_->count(initializer.parameter) > 0;
+}
+
 Value Conversion::without_samples(const Node& node, const std::string& name) {
   if (const auto it = values.find(name); it != values.end()) return it->second;
   const auto folded = model.folded.find(name);
   const Constant& constant = *model.constant(name);
-  const bool computed = !constant.computed_from.empty() || has_repetition(constant);
+  const bool computed = !constant.computed_from.empty() || has_repetition(constant) || constant.is_partly_trained();
   if (computed && folded != model.folded.end() && converters().count(folded->second.op)) {
     const bool before = std::exchange(without_samples_, true);
     converters().at(folded->second.op)(*this, folded->second);
@@ -298,6 +309,15 @@ bool Conversion::reads_values(const std::string& op) {
   return all.count(op) > 0;
 }
 
+// As PyTorch calls the two parameters of a weight.
+bool Conversion::is_weight_normalization(const std::set<std::string>& initializers) {
+  const auto some = [&](const std::string& end) {
+    return std::any_of(initializers.begin(), initializers.end(),
+                       [&](const std::string& name) { return name.ends_with(end); });
+  };
+  return (some("_g") && some("_v")) || (some(".original0") && some(".original1"));
+}
+
 void Conversion::convert(const Node& node) {
   trained_.clear();
   const auto names = [](const std::set<std::string>& all) {
@@ -308,7 +328,10 @@ void Conversion::convert(const Node& node) {
   for (size_t i = 0; i < node.inputs.size(); ++i)
     if (const Constant* read = repeated(node, i); read && !read->computed_from.empty() && !reads_values(node.op))
       fail(node, "reads what is computed from " + names(read->computed_from) +
-                     ", so that another function than the model's would be trained; --frozen makes constants of them");
+                     ", so that another function than the model's would be trained; " +
+                     (is_weight_normalization(read->computed_from)
+                          ? "torch.nn.utils.remove_weight_norm before the export makes plain weights of them"
+                          : "--frozen makes constants of them"));
   converters().at(node.op)(*this, node);
   if (node.op == "Expand") return;  // who reads it trains it
   for (size_t i = 0; i < node.inputs.size(); ++i) {

@@ -43,6 +43,8 @@ class Conversion {
   Value without_samples(const Node& node, const std::string& name);
   // Is an initializer that is repeated for each sample read by several nodes? Then it is one value for all of them.
   bool is_value_elsewhere(const std::string& name) const;
+  // Does a node read what arithmetic has made of this initializer?
+  bool is_computed_with(const Constant& initializer);
   bool is_without_samples() const { return without_samples_; }  // is such a value just being computed?
   // Integers (tokens, masks) as numbers: rows of a table that has the number of each row.
   Value as_floats(const Node& node, const Value& integers, bool condition);
@@ -76,6 +78,7 @@ class Conversion {
 
  private:
   static bool reads_values(const std::string& op);
+  static bool is_weight_normalization(const std::set<std::string>& initializers);
   std::string ones(const Node& node);  // [batch, 1]
   int64_t largest_table() const;
   void expect_trained(const Node& node, const std::string& type, const NamedConstant& parameter) const;
@@ -84,6 +87,7 @@ class Conversion {
   std::set<std::string> trained_;                                  // initializers of the parameters of this node
   std::string ones_;
   bool without_samples_ = false;
+  std::optional<std::set<std::string>> computed_with_;  // initializers of which arithmetic has made others
 };
 
 using Converter = void (*)(Conversion&, const Node&);

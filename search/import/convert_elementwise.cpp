@@ -150,6 +150,12 @@ Value with_constant(Conversion& c, const Node& node, bool product, const Value& 
     if (constant.number() == (product ? 1 : 0)) return x;
     return c.add_elementwise(node, "affine", x, {{product ? "factor" : "offset", constant.number()}});
   }
+  const auto whole = c.model.shapes.find(node.outputs[0]);
+  if (!product && is_zero(constant) && whole != c.model.shapes.end() && whole->second == x.shape()) return x;
+  // A parameter is trained as a whole: what is constant in part is joined of both. What others compute with is one
+  // value.
+  if (trained && !name.empty() && (constant.is_partly_trained() || c.is_computed_with(constant)))
+    return of_two(c, node, product ? "mul" : "add", x, c.without_samples(node, name));
   // One row of a table for all positions is one row.
   const Constant once = without_repetition(constant);
   if (once.is_scalar()) return of_two(c, node, product ? "mul" : "add", x, c.without_samples(node, name));

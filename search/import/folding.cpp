@@ -374,6 +374,36 @@ Constant triangle(const Model& model, const Node& node, const Constant& input, i
   return std::move(triangle).constant(input.shape);
 }
 
+// EyeLike: ones on a diagonal of a matrix of this shape.
+Constant diagonal(const Model& model, const Node& node, const Shape& shape) {
+  if (shape.size() != 2) model.fail(node, "makes a diagonal of shape " + to_string(shape) + ", expected a matrix");
+  expect_size(model, node, shape);
+  const auto type = type_of_cast(model.integer(node, "dtype", 1));
+  if (!type) model.fail(node, "makes numbers of a type that is not understood");
+  const int64_t above = model.integer(node, "k", 0);
+  Vector<int64_t> values(static_cast<size_t>(volume(shape)), int64_t{0});
+  for (int64_t row = 0; row < shape[0]; ++row)
+    if (row + above >= 0 && row + above < shape[1]) values[row * shape[1] + row + above] = 1;
+  if (*type == ElementType::f32) return Constant::of_floats(shape, Vector<float>(values.begin(), values.end()));
+  return Constant::of_integers(shape, std::move(values), *type);
+}
+
+Constant running_sums(const Model& model, const Node& node, const Constant& input) {
+  const int64_t size = input.shape.empty() ? 0 : input.shape[cumulative_axis(model, node, input.shape)];
+  int64_t stride = 1;
+  for (int axis = cumulative_axis(model, node, input.shape) + 1; axis < input.shape.count(); ++axis)
+    stride *= input.shape[axis];
+  const Vector<float> matrix = cumulative_matrix(model, node, size);
+  Vector<double> sums(static_cast<size_t>(input.elements()), 0.0);
+  for (int64_t e = 0; e < input.elements(); ++e) {
+    const int64_t place = e / stride % size, first = e - place * stride;
+    for (int64_t other = 0; other < size; ++other)
+      if (matrix[place * size + other] != 0) sums[e] += input.at(first + other * stride);
+  }
+  if (!input.integers) return Constant::of_floats(input.shape, Vector<float>(sums.begin(), sums.end()));
+  return Constant::of_integers(input.shape, Vector<int64_t>(sums.begin(), sums.end()));
+}
+
 Constant reduced(const Model& model, const Node& node, const Constant& input, const Shape& shape) {
   if (input.elements() == 0) model.fail(node, "reduces a constant of shape " + to_string(input.shape));
   Vector<bool> over(input.shape.size(), false);
@@ -394,13 +424,16 @@ Constant reduced(const Model& model, const Node& node, const Constant& input, co
       rest /= input.shape[axis];
     }
     double& value = values[place];
-    if (!begun[place]) value = input.at(e);
+    if (node.op == "ReduceL2") value += input.at(e) * input.at(e);
+    else if (!begun[place]) value = input.at(e);
     else if (node.op == "ReduceProd") value *= input.at(e);
     else if (node.op == "ReduceMax") value = std::max(value, input.at(e));
     else if (node.op == "ReduceMin") value = std::min(value, input.at(e));
     else value += input.at(e);
     begun[place] = true;
   }
+  if (node.op == "ReduceL2")
+    for (double& value : values) value = std::sqrt(value);
   if (node.op == "ReduceMean")
     for (double& value : values) value *= static_cast<double>(values.size()) / static_cast<double>(input.elements());
   if (!input.integers) return Constant::of_floats(shape, Vector<float>(values.begin(), values.end()));
@@ -581,6 +614,24 @@ std::optional<ElementType> type_of_cast(int64_t to) {
   }
 }
 
+int cumulative_axis(const Model& model, const Node& node, const Shape& input) {
+  const Vector<int64_t> axis = model.integers_or_input(node, "axis", 1, {});
+  if (axis.size() != 1) model.fail(node, "has " + std::to_string(axis.size()) + " axes, expected one");
+  return model.axis(node, axis[0], input.size());
+}
+
+Vector<float> cumulative_matrix(const Model& model, const Node& node, int64_t size) {
+  const bool exclusive = model.integer(node, "exclusive", 0) != 0, reverse = model.integer(node, "reverse", 0) != 0;
+  expect_size(model, node, {size, size});
+  Vector<float> matrix(static_cast<size_t>(size * size), 0.0f);
+  for (int64_t out = 0; out < size; ++out)
+    for (int64_t in = 0; in < size; ++in) {
+      const int64_t before = reverse ? in - out : out - in;
+      matrix[out * size + in] = before > 0 || (before == 0 && !exclusive) ? 1.0f : 0.0f;
+    }
+  return matrix;
+}
+
 Constant transposed(const Constant& constant, const Vector<int>& axes) {
   const Vector<int64_t> own = strides_of(constant.shape);
   Shape shape;
@@ -630,8 +681,14 @@ bool can_be_folded(const std::string& op) {
       "Flatten",     "Transpose",  "Tile",        "MatMul",     "Einsum",    "Square",
       "Dropout",     "ReduceProd", "ReduceSum",   "ReduceMax",  "ReduceMin", "GreaterOrEqual",
       "InverseSqrt", "Relu",       "Sigmoid",     "Tanh",       "Softplus",  "Erf",
-      "Sign",        "Round",      "Clip",        "ReduceMean", "ScatterND"};
+      "Sign",        "Round",      "Clip",        "ReduceMean", "ScatterND", "EyeLike",
+      "CumSum",      "ReduceL2"};
   return all.count(op) > 0;
+}
+
+bool is_zero(const Constant& constant) {
+  return constant.is_fixed() && constant.floats &&
+         std::all_of(constant.floats->begin(), constant.floats->end(), [](float value) { return value == 0; });
 }
 
 namespace {
@@ -661,6 +718,12 @@ std::optional<Vector<Constant>> compute(const Model& model, const Node& node) {
     const Vector<int64_t> sizes(shape.begin() + begin, shape.begin() + std::max(begin, end));
     return one(Constant::of_integers({sizes.count()}, sizes));
   }
+  if (op == "EyeLike" && node.has_input(0)) {
+    const Constant* input = model.constant(node.inputs[0]);
+    const auto it = model.shapes.find(node.inputs[0]);
+    if (!input && it == model.shapes.end()) return std::nullopt;
+    return one(diagonal(model, node, input ? input->shape : it->second));
+  }
   Constants in;
   for (const std::string& name : node.inputs) {
     in.push_back(name.empty() ? nullptr : model.constant(name));
@@ -684,7 +747,9 @@ std::optional<Vector<Constant>> compute(const Model& model, const Node& node) {
   if (op == "Where" && has(3)) return one(where(model, node, in));
   if (op == "Trilu")
     return one(triangle(model, node, *in[0], static_cast<int64_t>(model.number_or_input(node, "k", 1, 0))));
-  if (op == "ReduceProd" || op == "ReduceSum" || op == "ReduceMax" || op == "ReduceMin" || op == "ReduceMean") {
+  if (op == "CumSum" && has(2)) return one(running_sums(model, node, *in[0]));
+  if (op == "ReduceProd" || op == "ReduceSum" || op == "ReduceMax" || op == "ReduceMin" || op == "ReduceMean" ||
+      op == "ReduceL2") {
     const auto shapes = infer_shapes(model, node);
     if (shapes) return one(reduced(model, node, *in[0], (*shapes)[0]));
   }
@@ -714,15 +779,25 @@ std::optional<Vector<Constant>> compute(const Model& model, const Node& node) {
   return one(with_shape(*in[0], shape));
 }
 
+// Products with zeros are zeros, whatever is trained: the states in which RWKV begins.
+std::optional<Constant> product_with_zeros(const Model& model, const Node& node) {
+  if (node.op != "Mul" || !node.has_input(1)) return std::nullopt;
+  const Constant *first = model.constant(node.inputs[0]), *second = model.constant(node.inputs[1]);
+  if (!first || !second || !first->floats || !second->floats) return std::nullopt;
+  if (!is_zero(*first)) std::swap(first, second);
+  const bool finite =
+      std::all_of(second->floats->begin(), second->floats->end(), [](float value) { return std::isfinite(value); });
+  if (!is_zero(*first) || second->is_fixed() || !finite) return std::nullopt;
+  const Shape shape = broadcast(model, node, {first->shape, second->shape});
+  expect_size(model, node, shape);
+  return Constant::of_floats(shape, Vector<float>(static_cast<size_t>(volume(shape)), 0.0f));
+}
+
 // What a sum with zeros is: an initializer stays one. T5 adds a mask that hides nothing to its relative positions.
 std::optional<Constant> sum_with_zeros(const Model& model, const Node& node) {
   if ((node.op != "Add" && node.op != "Sub") || !node.has_input(1)) return std::nullopt;
   const Constant *first = model.constant(node.inputs[0]), *second = model.constant(node.inputs[1]);
   if (!first || !second || !first->floats || !second->floats) return std::nullopt;
-  const auto is_zero = [](const Constant& constant) {
-    return constant.is_fixed() &&
-           std::all_of(constant.floats->begin(), constant.floats->end(), [](float value) { return value == 0; });
-  };
   const bool swapped = node.op == "Add" && is_zero(*first);
   if (swapped) std::swap(first, second);
   if (first->is_fixed() || !is_zero(*second)) return std::nullopt;
@@ -735,6 +810,7 @@ std::optional<Constant> sum_with_zeros(const Model& model, const Node& node) {
 
 std::optional<Vector<Constant>> fold(const Model& model, const Node& node) {
   if (auto sum = sum_with_zeros(model, node)) return Vector<Constant>{std::move(*sum)};
+  if (auto zeros = product_with_zeros(model, node)) return Vector<Constant>{std::move(*zeros)};
   auto results = compute(model, node);
   if (!results) return results;
   static const std::set<std::string> rearranging = {"Identity", "Cast",    "Dropout",   "Gather",  "Concat",  "Slice",

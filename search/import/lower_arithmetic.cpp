@@ -1,6 +1,7 @@
 // Functions, reductions, products and rearrangements that are written in terms of others.
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <set>
 
 #include "search/import/lowering.h"
@@ -291,6 +292,18 @@ bool lower_where(Lowering& l) {
   return true;
 }
 
+// Sums of all elements up to each: a product with zeros and ones.
+bool lower_cumulative_sum(Lowering& l) {
+  if (!is_value(l, l.input(0))) return false;
+  if (const auto type = l.model.types.find(l.input(0)); type != l.model.types.end() && type->second != ElementType::f32)
+    l.fail("adds up integers, which is not understood");
+  const Shape shape = l.shape(l.input(0));
+  const int axis = cumulative_axis(l.model, l.node, shape);
+  const int64_t size = shape[axis];
+  l.give(0, l.product(l.input(0), axis, Constant::of_floats({size, size}, cumulative_matrix(l.model, l.node, size))));
+  return true;
+}
+
 // One element of each row by an index of the row: the sum of the row times zeros and a one.
 bool lower_gather_elements(Lowering& l) {
   if (!is_value(l, l.input(0)) || !is_value(l, l.input(1))) return false;
@@ -352,6 +365,48 @@ bool lower_expand(Lowering& l) {
   }
   if (axes <= 1) return false;
   l.give(0, repeated(l, l.reshape(l.input(0), from), times));
+  return true;
+}
+
+// repeat_interleave as PyTorch's exporter writes it: slices of one element along an axis, each repeated, and joined.
+// That is one Expand (heads of queries that share keys and values).
+bool lower_concat(Lowering& l) {
+  const auto producers = l.model.producers();
+  const std::function<const Node*(const std::string&, const char*)> writer = [&](const std::string& value,
+                                                                                 const char* op) -> const Node* {
+    const auto it = producers.find(value);
+    if (it == producers.end()) return nullptr;
+    if (it->second->op == "Identity") return writer(it->second->inputs[0], op);
+    return it->second->op == op ? it->second : nullptr;
+  };
+  const Shape out = l.model.shapes.at(l.node.outputs[0]);
+  const int axis = l.model.axis(l.node, l.model.integer(l.node, "axis", 1), out.size());
+  const Node* split = nullptr;
+  const int64_t count = l.node.inputs.count(), times = count > 1 ? l.shape(l.input(0))[axis] : 0;
+  if (times < 2 || out[axis] != count * times) return false;
+  for (const int i : l.node.inputs.indices()) {
+    const Node* reshape = writer(l.node.inputs[i], "Reshape");
+    const Node* expand = reshape ? writer(reshape->inputs[0], "Expand") : nullptr;
+    const Node* unsqueeze = expand ? writer(expand->inputs[0], "Unsqueeze") : nullptr;
+    const Node* source = unsqueeze ? writer(unsqueeze->inputs[0], "Split") : nullptr;
+    if (!source || (split && source != split) || source->outputs.count() != count) return false;
+    split = source;
+    Shape part = l.shape(split->outputs[i]), apart = part, repeated = out;
+    apart.insert(apart.begin() + axis + 1, 1);
+    if (part[axis] != 1 || l.shape(unsqueeze->outputs[0]) != apart) return false;
+    // Is it this output of the Split?
+    std::string from = unsqueeze->inputs[0];
+    while (producers.at(from)->op == "Identity") from = producers.at(from)->inputs[0];
+    apart[axis + 1] = repeated[axis] = times;
+    if (from != split->outputs[i] || l.shape(expand->outputs[0]) != apart || l.shape(l.node.inputs[i]) != repeated)
+      return false;
+  }
+  Shape rows = l.shape(split->inputs[0]);
+  if (l.constant(split->inputs[0]) || rows[axis] != count) return false;
+  rows.insert(rows.begin() + axis + 1, 1);
+  const std::string apart = l.reshape(split->inputs[0], rows);
+  rows[axis + 1] = times;
+  l.give(0, l.reshape(l.emit("Expand", {apart, l.add_constant(Constant::of_integers({rows.count()}, rows))}), out));
   return true;
 }
 

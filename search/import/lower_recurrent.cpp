@@ -14,13 +14,6 @@ struct Layer {
   std::string mode;
 };
 
-bool is_zero(const Constant& constant) {
-  if (!constant.is_fixed()) return false;
-  for (int64_t i = 0; i < constant.elements(); ++i)
-    if (constant.at(i) != 0) return false;
-  return true;
-}
-
 Layer layer_of(Lowering& l, int64_t gates) {
   const Shape x = l.shape(l.input(0)), w = l.shape(l.input(1)), r = l.shape(l.input(2));
   if (x.size() != 3 || w.size() != 3 || r.size() != 3 || w[1] != gates * r[2] || r[1] != gates * r[2] || w[2] != x[2])

@@ -157,6 +157,7 @@ const std::map<std::string, LoweringRule>& lowerings() {
       {"RNN", lower_rnn},
       {"Tile", lower_tile},
       {"Expand", lower_expand},
+      {"Concat", lower_concat},
       {"Slice", lower_slice},
       {"Gather", lower_gather},
       {"ReduceSum", lower_reduction},
@@ -200,6 +201,7 @@ const std::map<std::string, LoweringRule>& lowerings() {
       {"LogSoftmax", lower_softmax},
       {"LogSigmoid", lower_function},
       {"GatherElements", lower_gather_elements},
+      {"CumSum", lower_cumulative_sum},
       {"SoftmaxCrossEntropyLoss", lower_label_loss},
       {"NegativeLogLikelihoodLoss", lower_label_loss},
   };

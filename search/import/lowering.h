@@ -85,6 +85,7 @@ bool lower_rnn(Lowering&);
 
 bool lower_tile(Lowering&);
 bool lower_expand(Lowering&);
+bool lower_concat(Lowering&);
 bool lower_slice(Lowering&);
 bool lower_gather(Lowering&);
 bool lower_reduction(Lowering&);
@@ -99,6 +100,7 @@ bool lower_einsum(Lowering&);
 bool lower_gemm(Lowering&);
 bool lower_softmax(Lowering&);
 bool lower_gather_elements(Lowering&);
+bool lower_cumulative_sum(Lowering&);
 bool lower_label_loss(Lowering&);
 
 }  // namespace ff::importing

@@ -32,6 +32,10 @@ Origin Origin::of(Vector<int64_t> numbers) {
   return {numbers[0], nullptr};
 }
 
+bool Constant::is_partly_trained() const {
+  return origin.list && std::find(origin.list->begin(), origin.list->end(), Origin::none) != origin.list->end();
+}
+
 bool Constant::has_origin_of(const Constant& other) const {
   if (elements() != other.elements() || !origin.known() || !other.origin.known()) return false;
   if (!origin.list && !other.origin.list) return origin.first == other.origin.first;

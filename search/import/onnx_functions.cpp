@@ -59,7 +59,8 @@ class Inliner {
       set_attributes(inner, node, function);
       for (const AttributeProto& attribute : inner.attribute())
         if (attribute.has_g())
-          fail("the function \"" + function.name() + "\" has a " + own.op_type() + " with a graph inside, which is not "
+          fail("the function \"" + function.name() + "\" has a " + own.op_type() +
+               " with a graph inside, which is not "
                "supported");
       expand(inner, depth + 1);
     }

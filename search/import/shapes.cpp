@@ -463,6 +463,7 @@ const std::map<std::string, Rule>& rules() {
                            "Exp",
                            "Log",
                            "Erf",
+                           "CumSum",
                            "Reciprocal",
                            "Sin",
                            "Cos",

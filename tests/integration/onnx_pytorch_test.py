@@ -142,7 +142,19 @@ class Repeated(nn.Module):
 
     def forward(self, x):
         y = torch.repeat_interleave(self.fc(x), 2, self.axis) * self.weight.to(x.dtype)
-        return y[..., :6].mean(1) if self.axis != 3 else y.unflatten(3, (6, 2)).sum(-1).mean(1)
+        return y[..., :6].mean(1) if self.axis != 3 else y.reshape(*y.shape[:3], 6, 2).sum(-1).mean(1)
+
+
+class RunningSums(nn.Module):
+    """Sums along both axes up to each place, one of them weighed by such a sum of ones."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(5, 5)
+
+    def forward(self, x):
+        places = torch.cumsum(torch.ones(4, dtype=x.dtype), 0)
+        return torch.cumsum(self.fc(x), 1) / places[:, None] + torch.cumsum(x, 2)
 
 
 class SmoothFunctions(nn.Module):
@@ -275,14 +287,16 @@ class OnnxPytorchTest(unittest.TestCase):
             with self.subTest(style=style):
                 model = networks.RotaryDecoder(style, 50, length=9)
                 self.assertLess(self.tokens(model)["import"]["operators"], 30)
-        shared = networks.RotaryDecoder("llama", 50, kv=2, length=9)  # the second layer's repeat_interleave is a Loop
+        # The repeat_interleave of the second layer is a Loop.
+        shared = networks.RotaryDecoder("llama", 50, kv=2, length=9)
         self.assertLess(self.tokens(shared)["import"]["operators"], 30)
 
     def test_repeated_elements(self):
         """repeat_interleave along each axis of a tensor whose sizes the exporter does not know."""
         for axis in (1, 2, 3):
             with self.subTest(axis=axis):
-                self.check(Repeated(axis), {"x": torch.randn(4, 2, 3, 6)}, torch.randint(0, 6, (4, 6 if axis == 2 else 3)),
+                label = torch.randint(0, 6, (4, 6 if axis == 2 else 3))
+                self.check(Repeated(axis), {"x": torch.randn(4, 2, 3, 6)}, label,
                            dynamic={"x": {0: "batch", 1: "a", 2: "b", 3: "c"}},
                            arguments=("--size", "a=2", "--size", "b=3", "--size", "c=6"))
 
@@ -330,9 +344,24 @@ class OnnxPytorchTest(unittest.TestCase):
         for name in ("U-Net, bilinear", "cross-stage backbone with focus", "DETR", "VAE", "style generator",
                      "super-resolution", "CycleGAN generator", "GRU of two directions", "RNN language model", "BERT",
                      "LSTM encoder and decoder", "additive attention, GRU cells", "T5", "Deep Speech", "DLRM", "DeepFM",
-                     "two towers", "DeepSets, maximum", "GCN", "GAT", "GIN", "C3D", "ConvLSTM", "TimeSformer"):
+                     "two towers", "DeepSets, maximum", "GCN", "GAT", "GIN", "C3D", "ConvLSTM", "TimeSformer", "RWKV",
+                     "FT-Transformer", "EGNN"):
             with self.subTest(name):
                 self.check_case(name)
+
+    def test_running_sums(self):
+        self.check(RunningSums(), {"x": torch.randn(6, 4, 5)}, torch.randint(0, 5, (6, 4)))
+
+    def test_weight_normalization(self):
+        """Refused, with the function that makes a plain weight of it."""
+        model, x = nn.Sequential(nn.utils.weight_norm(nn.Conv1d(3, 5, 3)), nn.Flatten()), torch.randn(4, 3, 8)
+        with torch.no_grad():
+            model(x)
+        with self.assertRaises(RuntimeError) as refused:
+            self.check(model, {"x": x}, torch.randint(0, 30, (4,)))
+        self.assertIn('reads what is computed from "0.weight_g", "0.weight_v", so that another function than the '
+                      "model's would be trained; torch.nn.utils.remove_weight_norm before the export makes plain "
+                      "weights of them", str(refused.exception))
 
     def test_four_commands(self):
         """From a PyTorch model to a trained strategy that explains itself."""

@@ -93,6 +93,13 @@ TEST_CASE("every other element is a row of its own, and chosen elements are rang
         "Slice[2, 2] Slice[2, 2] Concat[2, 4]");
 }
 
+TEST_CASE("running sums are a product with zeros and ones") {
+  const Model model = lowered({2, 3}, node("CumSum", {"x", "a"}, {{"reverse", int64_t{1}}, {"exclusive", int64_t{1}}}),
+                              {{"a", integers({-1})}});
+  CHECK(text_of(model) == "FixedProduct[2, 3]");
+  CHECK(*model.constant(model.nodes[0].inputs[1])->floats == Vector<float>{0, 1, 1, 0, 0, 1, 0, 0, 0});
+}
+
 TEST_CASE("a convolution of volumes is one of images") {
   const Model model = lowered({2, 3, 4, 5, 6}, node("Conv", {"x", "w"}, {{"pads", Vector<int64_t>{1, 1, 1, 1, 1, 1}}}),
                               {{"w", Constant::of_floats({7, 3, 3, 3, 3}, Vector<float>(567, 1.0f))}});
