@@ -30,6 +30,8 @@ struct FrameworkConventions {
   bool accumulates_in_products = false;
   // What lies between the products that tensor parallelism splits is computed by each device of a group, in full.
   bool replicates_length = false;
+  // In a pipeline a device goes through with the pass of a micro-batch before it begins with another one.
+  bool whole_passes = false;
   // Collectives of parameters run while the device computes, and occupy a part of it (KernelEfficiency::collectives).
   bool overlapped_collectives = false;
   // In front of the reduction of gradients, on the device: bytes that are moved for each parameter.

@@ -134,7 +134,10 @@ Timeline Evaluator::one_forward_one_backward(const Strategy& expanded, const Tas
                                              const TaskCosts& costs) const {
   const MicroBatchSchedule schedule = micro_batch_schedule(
       problem_.whole(), expanded, tasks, problem_.settings.micro_batches, problem_.topology.devices.count());
-  return schedule_one_forward_one_backward(tasks, costs, schedule);
+  Timeline whole = schedule_one_forward_one_backward(tasks, costs, schedule, Passes::whole);
+  if (problem_.kernels.conventions().whole_passes) return whole;
+  Timeline mixed = schedule_one_forward_one_backward(tasks, costs, schedule, Passes::mixed);
+  return mixed.makespan < whole.makespan ? mixed : whole;
 }
 
 Prediction Evaluator::estimate(const Strategy& of_one, double memory_scale) {

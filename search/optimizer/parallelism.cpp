@@ -213,6 +213,7 @@ FrameworkConventions conventions_of(const Parallelism& parallelism) {
   result.logged_losses = composer ? composer_logged_losses : 0;
   result.unfused_optimizer = fsdp;
   result.clips_gradients = true;
+  result.whole_passes = true;
   result.accumulates_in_products = parallelism.framework == "megatron";
   result.replicates_length = !parallelism.sequence_parallel && parallelism.tensor > 1;
   result.overlapped_collectives = true;

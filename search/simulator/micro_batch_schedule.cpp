@@ -44,6 +44,13 @@ MicroBatchSchedule micro_batch_schedule(const Graph& graph, const Strategy& stra
         depth[producer] = std::max(depth[producer], depth[op] + (changes ? 1 : 0));
       }
   }
+  const int stages = *std::max_element(depth.begin(), depth.end());
+  for (const int t : tasks.tasks.indices()) {
+    const Task& task = tasks.tasks[t];
+    const int direction = is_compute(task.kind) && is_forward(task.kind) ? 0 : 1;
+    const int32_t k = schedule.micro_batch[t];
+    schedule.pass.push_back(k < 0 ? -1 : (2 * k + direction) * stages + depth[task.op] - 1);
+  }
   return schedule;
 }
 

@@ -9,7 +9,9 @@ namespace ff {
 
 struct MicroBatchSchedule {
   Vector<int32_t> micro_batch;  // [task]; -1: no compute task, or of an operator that is computed once for all
-  Vector<int32_t> in_flight;    // [device]: at most so many micro-batches
+  // [task]: equal for tasks of the same micro-batch, in the same direction, as many stages from the end; -1 as above.
+  Vector<int32_t> pass;
+  Vector<int32_t> in_flight;  // [device]: at most so many micro-batches
 };
 
 // As many as there are stages from a device to the end of the network: on the way of one micro-batch from there to the

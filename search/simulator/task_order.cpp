@@ -6,6 +6,7 @@
 #include <queue>
 #include <set>
 #include <tuple>
+#include <utility>
 
 namespace ff {
 namespace {
@@ -108,18 +109,64 @@ class Admission {
   Vector<OnDevice> devices_;
 };
 
+// Of a device's tasks that are ready: the most urgent, then the first that was ready, then the key.
+struct WaitingTask {
+  Nanoseconds urgency, ready;
+  TaskKey key;
+  int task;
+  bool operator<(const WaitingTask& other) const {
+    return std::tie(urgency, other.ready, other.key) < std::tie(other.urgency, ready, key);
+  }
+};
+
+// A device's tasks that are ready, by pass (MicroBatchSchedule). It goes through with one pass before it begins with
+// another; tasks without a pass come in between.
+class ReadyTasks {
+ public:
+  void expect(int pass) { ++left_[pass]; }
+  void push(int pass, const WaitingTask& task) { of_pass_[pass].push(task); }
+  bool empty() const { return of_pass_.empty(); }
+  // Is there one that may be started?
+  bool has_next() const { return in_ == none ? !empty() : of_pass_.contains(in_) || of_pass_.contains(none); }
+  // The most urgent of those that may be started.
+  int pop() {
+    auto found = of_pass_.find(in_);
+    if (in_ != none && found == of_pass_.end()) found = of_pass_.find(none);
+    if (in_ == none)
+      found = std::max_element(of_pass_.begin(), of_pass_.end(),
+                               [](const auto& a, const auto& b) { return a.second.top() < b.second.top(); });
+    const int pass = found->first, task = found->second.top().task;
+    found->second.pop();
+    if (found->second.empty()) of_pass_.erase(found);
+    if (pass != none) in_ = --left_.at(pass) > 0 ? pass : none;
+    return task;
+  }
+  // Begins with another one all the same. False if it is in none, or nothing of another one is ready.
+  bool leave_pass() { return std::exchange(in_, none) != none && !empty(); }
+
+ private:
+  static constexpr int none = -1;
+  std::map<int, std::priority_queue<WaitingTask>> of_pass_;  // none of them empty
+  std::map<int, int> left_;                                  // [pass]: tasks that have not started
+  int in_ = none;
+};
+
 // Tasks in the order of their events, as in simulate_full, but for those of a device, which wait for the device in a
 // queue of its own.
 class ListScheduling {
  public:
   // Of a device's tasks that are ready the one with the largest urgency is first. All must outlive the scheduling.
-  // With `admission`, forward tasks may have to wait until their device begins with their micro-batch.
+  // With `admission`, forward tasks may have to wait until their device begins with their micro-batch, and devices go
+  // through with `passes` (MicroBatchSchedule::pass), if there are any.
   ListScheduling(const TaskGraph& graph, Dependencies dependencies, const TaskCosts& costs,
-                 const Vector<Nanoseconds>& urgency, Admission* admission = nullptr)
+                 const Vector<Nanoseconds>& urgency, Admission* admission = nullptr,
+                 const Vector<int32_t>* passes = nullptr)
       : graph_(graph), dependencies_(dependencies), costs_(costs), urgency_(urgency), admission_(admission),
-        free_at_(costs.resource_count, 0), waiting_(dependencies.predecessor_count), ready_on_(costs.resource_count),
-        is_looked_at_(costs.resource_count, false) {
+        passes_(passes), free_at_(costs.resource_count, 0), waiting_(dependencies.predecessor_count),
+        ready_on_(costs.resource_count), is_looked_at_(costs.resource_count, false) {
     const size_t count = graph.tasks.size();
+    for (const int task : graph.tasks.indices())
+      if (pass_of(task) >= 0) ready_on_[graph.tasks[task].device].expect(pass_of(task));
     timeline_.ready.assign(count, 0);
     timeline_.start.resize(count);
     timeline_.end.resize(count);
@@ -130,7 +177,7 @@ class ListScheduling {
       if (waiting_[task] == 0) events_.push({0, false, graph_.tasks[task].key, task});
     Nanoseconds now = 0;
     while (true) {
-      if (events_.empty()) {
+      if (events_.empty() && !leave_passes(now)) {
         const Vector<int> admitted = admission_ ? admission_->let_in() : Vector<int>();
         if (admitted.empty()) break;
         for (const int task : admitted) wait_for_device(task, std::max(now, timeline_.ready[task]));
@@ -148,20 +195,23 @@ class ListScheduling {
  private:
   // At a time first all tasks that become ready, by key, then devices, by number.
   using Event = std::tuple<Nanoseconds, bool, TaskKey, int>;
-  // Of a device's tasks that are ready: the most urgent, then the first that was ready, then the key.
-  struct Waiting {
-    Nanoseconds urgency, ready;
-    TaskKey key;
-    int task;
-    bool operator<(const Waiting& other) const {
-      return std::tie(urgency, other.ready, other.key) < std::tie(other.urgency, ready, key);
-    }
-  };
-
   void wait_for_device(int task, Nanoseconds time) {
     const DeviceId device = graph_.tasks[task].device;
-    ready_on_[device].push({urgency_[task], time, graph_.tasks[task].key, task});
-    if (!is_looked_at_[device]) look_at(device, std::max(time, free_at_[device]));
+    ready_on_[device].push(pass_of(task), {urgency_[task], time, graph_.tasks[task].key, task});
+    if (!is_looked_at_[device] && ready_on_[device].has_next()) look_at(device, std::max(time, free_at_[device]));
+  }
+
+  int pass_of(int task) const { return passes_ ? (*passes_)[task] : -1; }
+
+  // Nothing runs any more: devices begin with other passes than those that they are in. False if none can.
+  bool leave_passes(Nanoseconds now) {
+    bool any = false;
+    for (const int device : ready_on_.indices())
+      if (ready_on_[device].leave_pass()) {
+        look_at(device, std::max(now, free_at_[device]));
+        any = true;
+      }
+    return any;
   }
 
   void look_at(DeviceId device, Nanoseconds time) {
@@ -173,13 +223,12 @@ class ListScheduling {
   void start_next(DeviceId device, Nanoseconds time) {
     is_looked_at_[device] = false;
     if (free_at_[device] > time) return look_at(device, free_at_[device]);  // a transfer has kept it busy
-    auto& waiting = ready_on_[device];
-    const int task = waiting.top().task;
-    waiting.pop();
+    if (!ready_on_[device].has_next()) return;
+    const int task = ready_on_[device].pop();
     start(task, time);
     if (admission_)
       for (const int admitted : admission_->started(task)) wait_for_device(admitted, time);
-    if (!waiting.empty() && !is_looked_at_[device]) look_at(device, free_at_[device]);
+    if (ready_on_[device].has_next() && !is_looked_at_[device]) look_at(device, free_at_[device]);
   }
 
   // As soon as its resources are free.
@@ -205,10 +254,11 @@ class ListScheduling {
   const TaskCosts& costs_;
   const Vector<Nanoseconds>& urgency_;
   Admission* const admission_;
-  Vector<Nanoseconds> free_at_;                    // [resource]
-  Vector<int32_t> waiting_;                        // [task]: for so many predecessors
-  Vector<std::priority_queue<Waiting>> ready_on_;  // [device]
-  Vector<uint8_t> is_looked_at_;                   // [device]: an event to come does
+  const Vector<int32_t>* const passes_;  // null: none
+  Vector<Nanoseconds> free_at_;          // [resource]
+  Vector<int32_t> waiting_;              // [task]: for so many predecessors
+  Vector<ReadyTasks> ready_on_;          // [device]
+  Vector<uint8_t> is_looked_at_;         // [device]: an event to come does
   std::priority_queue<Event, Vector<Event>, std::greater<>> events_;
   Timeline timeline_;
 };
@@ -260,7 +310,7 @@ Timeline schedule_by_latest_start(const TaskGraph& tasks, const TaskCosts& costs
 }
 
 Timeline schedule_one_forward_one_backward(const TaskGraph& tasks, const TaskCosts& costs,
-                                           const MicroBatchSchedule& schedule) {
+                                           const MicroBatchSchedule& schedule, Passes passes) {
   const int count = std::accumulate(schedule.micro_batch.begin(), schedule.micro_batch.end(), 0,
                                     [](int most, int k) { return std::max(most, k + 1); });
   Vector<Nanoseconds> urgency;
@@ -270,7 +320,9 @@ Timeline schedule_one_forward_one_backward(const TaskGraph& tasks, const TaskCos
     urgency.push_back(is_compute(kind) ? first - schedule.micro_batch[t] : 0);
   }
   Admission admission(tasks, schedule);
-  return ListScheduling(tasks, Dependencies(tasks), costs, urgency, &admission).run();
+  return ListScheduling(tasks, Dependencies(tasks), costs, urgency, &admission,
+                        passes == Passes::whole ? &schedule.pass : nullptr)
+      .run();
 }
 
 Timeline simulate_in_order(const TaskGraph& tasks, const TaskCosts& costs, const Vector<int>& order) {

@@ -127,6 +127,26 @@ TEST_CASE("many micro-batches continue few of them where stages differ") {
   CHECK(extrapolated >= 2);
 }
 
+// A device that computed for another micro-batch while one waits for a collective fell behind now and then, by half a
+// micro-batch every fifteen of them.
+TEST_CASE("with a framework each further micro-batch of a pipeline takes equally long") {
+  const Topology topology = committed_topology("dgx-a100-1");
+  Parallelism settings{.tensor = 2, .pipeline = 4, .data = 1, .micro_batch = 1};
+  settings.framework = "megatron";
+  const auto makespan = [&](int micro_batches) {
+    const Graph graph = load_graph(FF_SOURCE_DIR "/graphs/gpt2-small.json", micro_batches);
+    return predict_settings(settings, graph, topology, analytic(), /*all_micro_batches=*/true).makespan;
+  };
+  for (const bool sequence_parallel : {true, false}) {
+    settings.sequence_parallel = sequence_parallel;
+    const Nanoseconds first = makespan(6), further = makespan(7) - first;
+    for (const int micro_batches : {8, 12, 19, 40}) {
+      CAPTURE(sequence_parallel, micro_batches);
+      CHECK(makespan(micro_batches) == first + (micro_batches - 6) * further);
+    }
+  }
+}
+
 TEST_CASE("the search over settings finds what simulating all of them finds") {
   const Graph graph = load_graph(FF_SOURCE_DIR "/graphs/llama-tiny.json", 32);
   Topology topology = committed_topology("dgx-a100-1");
