@@ -195,6 +195,7 @@ class ListScheduling {
  private:
   // At a time first all tasks that become ready, by key, then devices, by number.
   using Event = std::tuple<Nanoseconds, bool, TaskKey, int>;
+
   void wait_for_device(int task, Nanoseconds time) {
     const DeviceId device = graph_.tasks[task].device;
     ready_on_[device].push(pass_of(task), {urgency_[task], time, graph_.tasks[task].key, task});
