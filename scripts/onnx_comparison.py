@@ -36,11 +36,19 @@ class Case:
     untied: tuple = ()  # parameters that PyTorch holds still (docs/onnx.md: the second bias of an LSTM)
 
 
+class ProgramError(RuntimeError):
+    """A program that ended with an error: its name and first argument, and what it printed."""
+
+    def __init__(self, command, output):
+        super().__init__(f"{' '.join(str(part) for part in command)}\n{output}")
+        self.program, self.output = [os.path.basename(str(part)) for part in command[:2]], output
+
+
 def run(*command):
     result = subprocess.run([str(part) for part in command], env=ENVIRONMENT, capture_output=True, text=True,
                             timeout=1200)
     if result.returncode != 0:
-        raise RuntimeError(f"{' '.join(str(part) for part in command)}\n{result.stdout}{result.stderr}")
+        raise ProgramError(command, result.stdout + result.stderr)
     return result.stdout
 
 

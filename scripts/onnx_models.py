@@ -62,9 +62,8 @@ def row(name, build):
 
 
 def refusal(error):
-    """The message of ffsearch, without the command that gave it and the name of the file."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return " ".join(lines[1:]).split("model.onnx: ")[-1].replace("|", "/")
+    """The message of ffsearch import on one line, without the name of the file."""
+    return " ".join(error.output.split()).split("model.onnx: ")[-1].replace("|", "/")
 
 
 def main():
@@ -80,7 +79,9 @@ def main():
     for name in options.names or (KINDS[options.kind] if options.kind else CASES):
         try:
             print(row(name, os.path.abspath(options.build)), flush=True)
-        except RuntimeError as error:  # of a program, or of PyTorch's exporter
+        except comparison.ProgramError as error:
+            if error.program != ["ffsearch", "import"]:
+                raise
             refused[name] = refusal(error)
     if refused:
         print("\n| network | kind | message |\n|---|---|---|")

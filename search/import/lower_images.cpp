@@ -81,11 +81,57 @@ void conv_of_volume(Lowering& l, const Window& w) {
   l.give(0, l.slice(l.reshape(y, {out[0], out[1], depth, height / stride, out[4]}), 3, 0, out[3]));
 }
 
+// How many images each sample has, where they are on one axis with the samples: frames of a video, patches, speakers.
+int64_t images_of_a_sample(const Lowering& l) {
+  if (l.model.inputs.empty() || l.constant(l.input(0))) return 1;
+  const ModelInput& first = l.model.inputs[0];
+  const int64_t batch = l.model.shapes.at(first.name)[first.sample_axis], rows = l.shape(l.input(0))[0];
+  return rows % batch == 0 ? rows / batch : 1;
+}
+
+// [samples * images, channels, ...] becomes [samples, channels, images, ...]: one more spatial axis, along which
+// windows have size 1.
+bool with_axis_of_images(Lowering& l) {
+  const Shape x = l.shape(l.input(0)), out = l.model.shapes.at(l.node.outputs[0]);
+  const bool normalization = l.node.op == "BatchNormalization";
+  if (x.size() < (normalization ? 2 : 3) || x.size() > 4 || l.node.attributes.count("output_shape")) return false;
+  const int64_t images = images_of_a_sample(l);
+  if (images < 2) return false;
+  const auto apart = [&](const Shape& shape) {
+    Shape result = shape;
+    result[0] /= images;
+    result.insert(result.begin() + 1, images);
+    return result;
+  };
+  Vector<int64_t> order{0, 2, 1};
+  for (int axis = 3; axis <= x.count(); ++axis) order.push_back(axis);
+  Vector<std::string> inputs = l.node.inputs;
+  inputs[0] = l.transpose(l.reshape(inputs[0], apart(x)), order);
+  Lowering::Attributes attributes = l.node.attributes;
+  for (const auto& [name, value] : std::map<std::string, int64_t>{
+           {"kernel_shape", 1}, {"strides", 1}, {"dilations", 1}, {"output_padding", 0}, {"pads", 0}}) {
+    const auto it = attributes.find(name);
+    if (normalization || it == attributes.end()) continue;
+    Vector<int64_t> sizes = l.model.integers(l.node, name, {});
+    if (name == "pads") sizes.insert(sizes.begin() + sizes.count() / 2, value);
+    sizes.insert(sizes.begin(), value);
+    it->second = std::move(sizes);
+  }
+  if (l.node.op.starts_with("Conv")) {
+    Shape kernel = l.shape(inputs[1]);
+    kernel.insert(kernel.begin() + 2, 1);
+    inputs[1] = l.reshape(inputs[1], kernel);
+  }
+  l.give(0, l.reshape(l.transpose(l.emit(l.node.op, inputs, attributes), order), out));
+  return true;
+}
+
 }  // namespace
 
-// Of three spatial axes.
+// Of three spatial axes, or of several images of each sample.
 bool lower_conv(Lowering& l) {
   if (!l.node.has_input(1) || !l.constant(l.input(1))) return false;
+  if (with_axis_of_images(l)) return true;
   const Shape kernel = l.shape(l.input(1));
   if (kernel.size() != 5 || l.shape(l.input(0)).size() != 5) return false;
   const Window w = window_of(l, Vector<int64_t>(kernel.begin() + 2, kernel.end()));
@@ -165,6 +211,7 @@ std::string patches(Lowering& l, const Vector<int64_t>& kernel) {
 bool lower_conv_transpose(Lowering& l) {
   const Shape x = l.shape(l.input(0)), weight = l.shape(l.input(1)), out = l.model.shapes.at(l.node.outputs[0]);
   if (!l.constant(l.input(1))) l.fail("has a weight that is no constant");
+  if (with_axis_of_images(l)) return true;
   const Vector<int64_t> kernel(weight.begin() + 2, weight.end()), ones(kernel.size(), 1);
   const int spatial = kernel.count();
   const Vector<int64_t> stride = l.model.integers(l.node, "strides", ones),
@@ -265,6 +312,7 @@ void dilated_maximum(Lowering& l, const Window& w, std::string x, const Shape& o
 bool lower_pool(Lowering& l) {
   const Shape x = l.shape(l.input(0)), out = l.model.shapes.at(l.node.outputs[0]);
   if (l.node.has_output(1)) return false;
+  if (with_axis_of_images(l)) return true;
   const Vector<int64_t> kernel = l.model.integers(l.node, "kernel_shape", {});
   if (kernel.size() + 2 != x.size()) return false;
   Window w = window_of(l, kernel);
@@ -297,6 +345,7 @@ bool lower_pool(Lowering& l) {
 // Of three spatial axes.
 bool lower_batch_normalization(Lowering& l) {
   const Shape x = l.shape(l.input(0));
+  if (with_axis_of_images(l)) return true;
   if (x.size() != 5) return false;
   Vector<std::string> inputs = l.node.inputs;
   inputs[0] = l.reshape(inputs[0], {x[0], x[1], x[2], x[3] * x[4]});
@@ -307,7 +356,7 @@ bool lower_batch_normalization(Lowering& l) {
 bool lower_global_pool(Lowering& l) {
   const Shape x = l.shape(l.input(0)), out = l.model.shapes.at(l.node.outputs[0]);
   const bool largest = l.node.op == "GlobalMaxPool";
-  if (x.size() < 3 || (x.size() < 5 && !largest)) return false;
+  if (x.size() < 3 || (x.size() < 5 && !largest && images_of_a_sample(l) == 1)) return false;
   const std::string flat = l.reshape(l.input(0), {x[0], x[1], product_of(x, 2, x.count())});
   const auto axes = Vector<int64_t>{2};
   l.give(0, l.reshape(l.emit(largest ? "ReduceMax" : "ReduceMean", {flat}, {{"axes", axes}}), out));

@@ -157,6 +157,23 @@ class RunningSums(nn.Module):
         return torch.cumsum(self.fc(x), 1) / places[:, None] + torch.cumsum(x, 2)
 
 
+class Frames(nn.Module):
+    """Layers that see the frames of all samples as images: on one axis with the samples."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv, self.norm = nn.Conv2d(3, 6, 3, 2, 1, bias=False), nn.BatchNorm2d(6)
+        self.up, self.flat = nn.ConvTranspose2d(6, 4, 3, 2, 1, 1, bias=False), nn.BatchNorm1d(4)
+        self.fc = nn.Linear(4, 5)
+
+    def forward(self, video):
+        b, n = video.shape[:2]
+        x = torch.relu(self.norm(self.conv(video.flatten(0, 1))))
+        x = nn.functional.avg_pool2d(self.up(nn.functional.max_pool2d(x, 3, 1, 1)), 2)
+        x = self.flat(nn.functional.adaptive_avg_pool2d(x, 1).flatten(1))
+        return self.fc(x.view(b, n, -1).mean(1))
+
+
 class SmoothFunctions(nn.Module):
     """Elu and its kind."""
 
@@ -345,9 +362,12 @@ class OnnxPytorchTest(unittest.TestCase):
                      "super-resolution", "CycleGAN generator", "GRU of two directions", "RNN language model", "BERT",
                      "LSTM encoder and decoder", "additive attention, GRU cells", "T5", "Deep Speech", "DLRM", "DeepFM",
                      "two towers", "DeepSets, maximum", "GCN", "GAT", "GIN", "C3D", "ConvLSTM", "TimeSformer", "RWKV",
-                     "FT-Transformer", "EGNN"):
+                     "FT-Transformer", "EGNN", "TSM", "Conv-TasNet"):
             with self.subTest(name):
                 self.check_case(name)
+
+    def test_frames(self):
+        self.check(Frames(), {"video": torch.randn(4, 3, 3, 8, 8)}, torch.randint(0, 5, (4,)))
 
     def test_running_sums(self):
         self.check(RunningSums(), {"x": torch.randn(6, 4, 5)}, torch.randint(0, 5, (6, 4)))
