@@ -568,10 +568,7 @@ std::optional<CommandResult> folded_result(const PlanOfSettings& read, const Cos
   return result;
 }
 
-}  // namespace
-
-CommandResult run_simulate(const SimulateOptions& options) {
-  const bool from_settings = !options.settings.empty() || !options.megatron.empty() || !options.torchtitan.empty();
+void expect_writable(const SimulateOptions& options) {
   Vector<std::string> inputs = options.costs.profiles;
   inputs.push_back(options.topology);
   inputs.push_back(options.graph);
@@ -580,11 +577,11 @@ CommandResult run_simulate(const SimulateOptions& options) {
   inputs.insert(inputs.end(), options.background.begin(), options.background.end());
   expect_all_writable({options.out, options.trace, options.html}, inputs);
   expect_all_writable({options.trace, options.html}, {options.strategy});
-  PlanOfSettings read = from_settings ? plan_of_settings(options) : PlanOfSettings{load_strategy(options.strategy), {}};
-  const Parallelism parallelism = read.arguments.parallelism;
-  StrategyFile& file = read.file;
-  const CostOptions costs = from_settings ? with_arguments(options.costs, read.arguments) : options.costs;
-  if (!options.topology.empty() && !from_settings) {
+}
+
+// What flags say instead of what the file says.
+void replace_by_flags(StrategyFile& file, const SimulateOptions& options) {
+  if (!options.topology.empty() && !options.from_settings()) {
     Topology other = load_topology(options.topology);
     if (other.devices.size() != file.topology.devices.size())
       throw InputError(options.topology + ": has " + std::to_string(other.devices.size()) +
@@ -607,9 +604,35 @@ CommandResult run_simulate(const SimulateOptions& options) {
     file.settings.recompute = recomputation_patterns(file.graph, *options.recompute);
     file.issue_order.clear();  // of other tasks
   }
-  const bool needs_all_devices = !options.out.empty() || !options.trace.empty() || !options.html.empty() ||
-                                 !options.measured.empty() || !options.background.empty();
-  if (from_settings && !needs_all_devices)
+}
+
+bool needs_all_devices(const SimulateOptions& options) {
+  return !options.out.empty() || !options.trace.empty() || !options.html.empty() || !options.measured.empty() ||
+         !options.background.empty();
+}
+
+// Memory is that of the order in which the strategy would run: the file's, or, where it is written and devices run
+// their tasks as these become ready, the simulated one.
+Evaluator::Details details_of(Evaluator& evaluator, const StrategyFile& file, const SimulateOptions& options) {
+  Evaluator::Details details = options.from_settings() && file.settings.micro_batches > 1
+                                   ? evaluator.details(file.strategy, TaskOrder::one_forward_one_backward)
+                                   : evaluator.details_of_file(file);
+  if (options.out.empty() || !details.fifo_order) return details;
+  details = evaluator.details(file.strategy, TaskOrder::fifo);
+  Evaluator::follow_order(details);
+  return details;
+}
+
+}  // namespace
+
+CommandResult run_simulate(const SimulateOptions& options) {
+  expect_writable(options);
+  const bool from_settings = options.from_settings();
+  PlanOfSettings read = from_settings ? plan_of_settings(options) : PlanOfSettings{load_strategy(options.strategy), {}};
+  StrategyFile& file = read.file;
+  const CostOptions costs = from_settings ? with_arguments(options.costs, read.arguments) : options.costs;
+  replace_by_flags(file, options);
+  if (from_settings && !needs_all_devices(options))
     if (const std::optional<CommandResult> result = folded_result(read, costs, options.explain_costs)) return *result;
   const Topology topology = file.topology;
   const Background background(options.background, topology, options.costs);
@@ -620,18 +643,10 @@ CommandResult run_simulate(const SimulateOptions& options) {
   Loaded loaded = load({std::move(file.graph), std::move(file.topology), {}, file.settings}, costs);
   const Problem problem = loaded.problem();
   Evaluator evaluator(problem);
-  // Memory is that of the order in which the strategy would run: the file's, or, where it is written and devices run
-  // their tasks as these become ready, the simulated one.
-  Evaluator::Details details = from_settings && file.settings.micro_batches > 1
-                                   ? evaluator.details(file.strategy, TaskOrder::one_forward_one_backward)
-                                   : evaluator.details_of_file(file);
-  if (!options.out.empty() && details.fifo_order) {
-    details = evaluator.details(file.strategy, TaskOrder::fifo);
-    Evaluator::follow_order(details);
-  }
+  const Evaluator::Details details = details_of(evaluator, file, options);
   SearchReport report = describe(problem, details);
   report.algorithm = "simulate";
-  if (from_settings) report.note = to_string(parallelism);
+  if (from_settings) report.note = to_string(read.arguments.parallelism);
   if (options.compared) report.baselines = {data_parallel_baseline(evaluator)};
   if (options.compared && options.costs.mode == CostMode::analytic)
     report.lower_bound = lower_bound(problem, SearchSpace(problem.graph, problem.topology), evaluator.cost_model());

@@ -40,6 +40,7 @@ struct SimulateOptions {
   Vector<std::string> background;
   bool explain_costs = false;
   bool compared = true;  // with data parallelism and the lower bound
+  bool from_settings() const { return !settings.empty() || !megatron.empty() || !torchtitan.empty(); }
 };
 
 struct EditOptions {

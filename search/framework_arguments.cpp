@@ -49,116 +49,27 @@ const std::map<std::string, int>& flags_with_a_meaning() {
 }
 
 // Flags that change neither what is computed in an iteration as far as predictions know it, nor where.
-const Vector<std::string>& flags_without_a_meaning() {
-  static const Vector<std::string> flags = {"--accumulate-allreduce-grads-in-fp32",
-                                            "--adam-beta1",
-                                            "--adam-beta2",
-                                            "--adam-eps",
-                                            "--apply-layernorm-1p",
-                                            "--attention-dropout",
-                                            "--attention-softmax-in-fp32",
-                                            "--bias-gelu-fusion",
-                                            "--ckpt-format",
-                                            "--clip-grad",
-                                            "--data-cache-path",
-                                            "--data-path",
-                                            "--decoder-seq-length",
-                                            "--disable-bias-linear",
-                                            "--dist-ckpt-format",
-                                            "--distributed-backend",
-                                            "--distributed-timeout-minutes",
-                                            "--empty-unused-memory-level",
-                                            "--encoder-seq-length",
-                                            "--eval-interval",
-                                            "--eval-iters",
-                                            "--exit-duration-in-mins",
-                                            "--exit-interval",
-                                            "--ffn-hidden-size",
-                                            "--finetune",
-                                            "--group-query-attention",
-                                            "--hidden-dropout",
-                                            "--init-method-std",
-                                            "--kv-channels",
-                                            "--load",
-                                            "--log-interval",
-                                            "--log-memory-to-tensorboard",
-                                            "--log-num-zeros-in-grad",
-                                            "--log-params-norm",
-                                            "--log-throughput",
-                                            "--log-timers-to-tensorboard",
-                                            "--log-validation-ppl-to-tensorboard",
-                                            "--lr",
-                                            "--lr-decay-iters",
-                                            "--lr-decay-samples",
-                                            "--lr-decay-style",
-                                            "--lr-warmup-fraction",
-                                            "--lr-warmup-init",
-                                            "--lr-warmup-iters",
-                                            "--lr-warmup-samples",
-                                            "--make-vocab-size-divisible-by",
-                                            "--mask-prob",
-                                            "--max-position-embeddings",
-                                            "--merge-file",
-                                            "--min-lr",
-                                            "--mock-data",
-                                            "--no-async-tensor-model-parallel-allreduce",
-                                            "--no-check-for-nan-in-loss-and-grad",
-                                            "--no-create-attention-mask-in-dataloader",
-                                            "--no-gradient-accumulation-fusion",
-                                            "--no-load-optim",
-                                            "--no-load-rng",
-                                            "--no-masked-softmax-fusion",
-                                            "--no-mmap-bin-files",
-                                            "--no-position-embedding",
-                                            "--no-rope-fusion",
-                                            "--no-save-optim",
-                                            "--no-save-rng",
-                                            "--norm-epsilon",
-                                            "--normalization",
-                                            "--num-query-groups",
-                                            "--num-workers",
-                                            "--override-opt_param-scheduler",
-                                            "--overlap-grad-reduce",
-                                            "--overlap-param-gather",
-                                            "--position-embedding-type",
-                                            "--profile",
-                                            "--profile-step-end",
-                                            "--profile-step-start",
-                                            "--rotary-base",
-                                            "--rotary-percent",
-                                            "--save",
-                                            "--save-interval",
-                                            "--seed",
-                                            "--sgd-momentum",
-                                            "--split",
-                                            "--squared-relu",
-                                            "--swiglu",
-                                            "--tensorboard-dir",
-                                            "--tensorboard-log-interval",
-                                            "--tensorboard-queue-size",
-                                            "--test-data-path",
-                                            "--timing-log-level",
-                                            "--tokenizer-model",
-                                            "--tokenizer-type",
-                                            "--tp-comm-overlap",
-                                            "--train-data-path",
-                                            "--train-iters",
-                                            "--train-samples",
-                                            "--transformer-impl",
-                                            "--untie-embeddings-and-output-weights",
-                                            "--use-cpu-initialization",
-                                            "--use-mcore-models",
-                                            "--use-rotary-position-embeddings",
-                                            "--valid-data-path",
-                                            "--vocab-file",
-                                            "--vocab-size",
-                                            "--wandb-exp-name",
-                                            "--wandb-project",
-                                            "--wandb-save-dir",
-                                            "--weight-decay",
-                                            "--weight-decay-incr-style"};
-  return flags;
-}
+constexpr const char* without_a_meaning = R"(
+  --accumulate-allreduce-grads-in-fp32 --adam-beta1 --adam-beta2 --adam-eps --apply-layernorm-1p --attention-dropout
+  --attention-softmax-in-fp32 --bias-gelu-fusion --ckpt-format --clip-grad --data-cache-path --data-path
+  --decoder-seq-length --disable-bias-linear --dist-ckpt-format --distributed-backend --distributed-timeout-minutes
+  --empty-unused-memory-level --encoder-seq-length --eval-interval --eval-iters --exit-duration-in-mins --exit-interval
+  --ffn-hidden-size --finetune --group-query-attention --hidden-dropout --init-method-std --kv-channels --load
+  --log-interval --log-memory-to-tensorboard --log-num-zeros-in-grad --log-params-norm --log-throughput
+  --log-timers-to-tensorboard --log-validation-ppl-to-tensorboard --lr --lr-decay-iters --lr-decay-samples
+  --lr-decay-style --lr-warmup-fraction --lr-warmup-init --lr-warmup-iters --lr-warmup-samples
+  --make-vocab-size-divisible-by --mask-prob --max-position-embeddings --merge-file --min-lr --mock-data
+  --no-async-tensor-model-parallel-allreduce --no-check-for-nan-in-loss-and-grad
+  --no-create-attention-mask-in-dataloader --no-gradient-accumulation-fusion --no-load-optim --no-load-rng
+  --no-masked-softmax-fusion --no-mmap-bin-files --no-position-embedding --no-rope-fusion --no-save-optim --no-save-rng
+  --norm-epsilon --normalization --num-query-groups --num-workers --override-opt_param-scheduler --overlap-grad-reduce
+  --overlap-param-gather --position-embedding-type --profile --profile-step-end --profile-step-start --rotary-base
+  --rotary-percent --save --save-interval --seed --sgd-momentum --split --squared-relu --swiglu --tensorboard-dir
+  --tensorboard-log-interval --tensorboard-queue-size --test-data-path --timing-log-level --tokenizer-model
+  --tokenizer-type --tp-comm-overlap --train-data-path --train-iters --train-samples --transformer-impl
+  --untie-embeddings-and-output-weights --use-cpu-initialization --use-mcore-models --use-rotary-position-embeddings
+  --valid-data-path --vocab-file --vocab-size --wandb-exp-name --wandb-project --wandb-save-dir --weight-decay
+  --weight-decay-incr-style)";
 
 [[noreturn]] void fail(const std::string& what) { throw InputError(what); }
 
@@ -182,6 +93,11 @@ Vector<std::string> words_of(const std::string& text) {
     words.push_back(word);
   }
   return words;
+}
+
+const Vector<std::string>& flags_without_a_meaning() {
+  static const Vector<std::string> flags = words_of(without_a_meaning);
+  return flags;
 }
 
 Flags flags_of(const std::string& text, Vector<std::string>& ignored) {

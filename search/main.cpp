@@ -172,12 +172,12 @@ void add_background_flag(CLI::App& app, ff::Vector<std::string>& background) {
       ->allow_extra_args(false);
 }
 
-constexpr const char* synchronization_text = "of gradients: all-reduce, parameter-server";
+const std::string synchronization_text = "of gradients: all-reduce, parameter-server";
 const ff::Vector<std::pair<std::string, ff::Synchronization>> synchronizations = {
     {"all-reduce", ff::Synchronization::all_reduce}, {"parameter-server", ff::Synchronization::parameter_server}};
 const ff::Vector<ff::Renamed> renamed_synchronizations = {{"owner", "parameter-server"}};
 
-constexpr const char* recompute_text = "operators to compute again before backward: PATTERN,..., full, none";
+const std::string recompute_text = "operators to compute again before backward: PATTERN,..., full, none";
 
 ff::Vector<std::string> read_recomputation(const std::string& text) {
   if (text == "auto")
@@ -185,7 +185,7 @@ ff::Vector<std::string> read_recomputation(const std::string& text) {
   return text == "none" ? ff::Vector<std::string>() : ff::split_patterns(text);
 }
 
-constexpr const char* sharding_text =
+const std::string sharding_text =
     "of state: none, optimizer (ZeRO-1), gradients (too, ZeRO-2), parameters (too, ZeRO-3), or PATTERN=WORD,...";
 
 // CLI11 calls in the order of the flags here: --synchronization is known.
@@ -367,59 +367,67 @@ void add_plan_command(CLI::App& app, Options& options) {
   add_common_flags(*plan, options.plan.costs, options);
 }
 
-void add_commands(CLI::App& app, Options& options) {
-  app.set_version_flag("--version", "ffsearch " + ff::version_text());
+void add_search_command(CLI::App& app, Options& options) {
   add_graph_flags(app, options.search.files, false);
   add_common_flags(app, options.search.costs, options);
   add_strategy_flags(app, options.search.strategy, &options.search.choose);
   add_micro_batches_flag(app, options.search.strategy.micro_batches, &options.search.choose.micro_batches);
   add_search_flags(app, options.search.settings, options.search.files, options);
   add_own_search_flags(app, options.search);
+}
 
-  CLI::App* simulate = app.add_subcommand("simulate", "predict the iteration time of a strategy");
-  CLI::Option* strategy = simulate->add_option("--strategy", options.simulate.strategy, "strategy file (ffstrategy/1)");
-  CLI::Option* topology = simulate->add_option("--topo", options.simulate.topology,
-                                               "topology file to simulate on, instead of that of the strategy");
-  CLI::Option* settings = simulate->add_option(
-      "--settings", options.simulate.settings,
-      "instead of a strategy: tp=8,pp=4,micro_batch=1,sharding=optimizer,recompute=full, ... for the "
-      "transformer of --graph on --topo");
-  CLI::Option* megatron =
-      simulate->add_option("--megatron", options.simulate.megatron,
-                           "instead of --settings: arguments of Megatron-LM's pretrain_gpt.py, in one word");
-  CLI::Option* torchtitan = simulate->add_option("--torchtitan", options.simulate.torchtitan,
-                                                 "instead of --settings: torchtitan's TOML file");
-  CLI::Option* graph = simulate->add_option("--graph", options.simulate.graph, "graph file, for --settings");
+// What simulate predicts: a strategy, or settings in one of three notations.
+void add_simulated_flags(CLI::App& simulate, ff::SimulateOptions& options) {
+  CLI::Option* strategy = simulate.add_option("--strategy", options.strategy, "strategy file (ffstrategy/1)");
+  CLI::Option* topology =
+      simulate.add_option("--topo", options.topology, "topology file to simulate on, instead of that of the strategy");
+  CLI::Option* settings =
+      simulate.add_option("--settings", options.settings,
+                          "instead of a strategy: tp=8,pp=4,micro_batch=1,sharding=optimizer,recompute=full, ... for "
+                          "the transformer of --graph on --topo");
+  CLI::Option* megatron = simulate.add_option(
+      "--megatron", options.megatron, "instead of --settings: arguments of Megatron-LM's pretrain_gpt.py, in one word");
+  CLI::Option* torchtitan =
+      simulate.add_option("--torchtitan", options.torchtitan, "instead of --settings: torchtitan's TOML file");
+  CLI::Option* graph = simulate.add_option("--graph", options.graph, "graph file, for --settings");
   for (CLI::Option* one : {settings, megatron, torchtitan}) {
     one->needs(topology)->needs(graph)->excludes(strategy);
     for (CLI::Option* other : {settings, megatron, torchtitan})
       if (one != other) one->excludes(other);
   }
   CLI::Option* batch =
-      simulate
-          ->add_option("--batch", options.simulate.batch, "samples of the batch, for --settings; default: the graph's")
+      simulate.add_option("--batch", options.batch, "samples of the batch, for --settings; default: the graph's")
           ->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
-  simulate->final_callback([strategy, settings, megatron, torchtitan, graph, batch] {
+  simulate.final_callback([strategy, settings, megatron, torchtitan, graph, batch] {
     const bool by_settings = *settings || *megatron || *torchtitan;
     if (!*strategy && !by_settings)
       throw CLI::ValidationError("simulate", "--strategy, --settings, --megatron or --torchtitan is required");
     for (const CLI::Option* one : {graph, batch})
       if (*one && !by_settings) throw CLI::ValidationError(one->get_name(), "goes with --settings");
   });
-  simulate->add_option_function<std::string>(
-      "--recompute", [&options](const std::string& text) { options.simulate.recompute = read_recomputation(text); },
-      std::string(recompute_text) + "; default: that of the strategy");
-  simulate->add_option("--sharding", options.simulate.sharding,
-                       std::string(sharding_text) + "; default: that of the strategy");
+}
+
+// What is said instead of what the strategy says.
+void add_replaced_settings_flags(CLI::App& simulate, ff::SimulateOptions& options) {
+  const std::string otherwise = "; default: that of the strategy";
+  simulate.add_option_function<std::string>(
+      "--recompute", [&options](const std::string& text) { options.recompute = read_recomputation(text); },
+      recompute_text + otherwise);
+  simulate.add_option("--sharding", options.sharding, sharding_text + otherwise);
   const auto read_synchronization = [&options](const std::string& found) {
     for (const auto& [word, meaning] : synchronizations)
-      if (word == found) options.simulate.synchronization = meaning;
+      if (word == found) options.synchronization = meaning;
   };
   simulate
-      ->add_option_function<std::string>("--synchronization", read_synchronization,
-                                         std::string(synchronization_text) + "; default: that of the strategy")
+      .add_option_function<std::string>("--synchronization", read_synchronization, synchronization_text + otherwise)
       ->check(ff::renamed_words(renamed_synchronizations))
       ->check(CLI::IsMember({"all-reduce", "parameter-server"}));
+}
+
+void add_simulate_command(CLI::App& app, Options& options) {
+  CLI::App* simulate = app.add_subcommand("simulate", "predict the iteration time of a strategy");
+  add_simulated_flags(*simulate, options.simulate);
+  add_replaced_settings_flags(*simulate, options.simulate);
   simulate->add_option("--out", options.simulate.out, "strategy file to write, with the new issue order and prediction")
       ->check(ff::file_name());
   simulate
@@ -435,9 +443,9 @@ void add_commands(CLI::App& app, Options& options) {
                    "trace of ffexec --trace, for --html to compare with the prediction")
       ->needs(html);
   add_common_flags(*simulate, options.simulate.costs, options);
+}
 
-  add_plan_command(app, options);
-
+void add_edit_command(CLI::App& app, Options& options) {
   CLI::App* edit = app.add_subcommand("edit", "change configurations of a strategy and predict the result");
   edit->add_option("edits", options.edit.edits,
                    "'OPERATORS: SPLIT on DEVICES', as in 'fc1: sample 4 x channel 2 on 0-7'; DEVICES: numbers or "
@@ -446,18 +454,18 @@ void add_commands(CLI::App& app, Options& options) {
   edit->add_option("--strategy", options.edit.strategy, "strategy file (ffstrategy/1)")->required();
   edit->add_option("--out", options.edit.out, "strategy file to write");
   add_common_flags(*edit, options.edit.costs, options);
+}
 
+void add_export_command(CLI::App& app, Options& options) {
   CLI::App* exported = app.add_subcommand("export", "the nearest settings of a training framework");
   exported->add_option("--strategy", options.exported.strategy, "strategy file (ffstrategy/1)")->required();
   exported->add_option("--for", options.exported.framework, "megatron, torchtitan or deepspeed")
       ->required()
       ->check(CLI::IsMember({"megatron", "torchtitan", "deepspeed"}));
   add_common_flags(*exported, options.exported.costs, options);
+}
 
-  ff::add_explain_commands(app, options.explain, options.diff, [&options](CLI::App& command, ff::CostOptions& costs) {
-    add_common_flags(command, costs, options);
-  });
-
+void add_compare_command(CLI::App& app, Options& options) {
   CLI::App* compare = app.add_subcommand("compare", "run every algorithm and compare the results");
   add_graph_flags(*compare, options.compare.files, true);
   add_common_flags(*compare, options.compare.costs, options);
@@ -466,7 +474,9 @@ void add_commands(CLI::App& app, Options& options) {
   add_search_flags(*compare, options.compare.settings, options.compare.files, options);
   add_html_flag(*compare, options.compare.html);
   add_background_flag(*compare, options.compare.background);
+}
 
+void add_profile_command(CLI::App& app, Options& options) {
   CLI::App* profile = app.add_subcommand("profile", "measure the kernel times that a search needs");
   add_graph_flags(*profile, options.profile.files, true);
   profile
@@ -477,10 +487,28 @@ void add_commands(CLI::App& app, Options& options) {
                       "device model of the topology to measure, where this machine has several");
   add_precision_flag(*profile, options.profile.precision);
   profile->add_flag("--quiet", options.quiet, "print errors only");
+}
+
+void add_import_command(CLI::App& app, Options& options) {
   CLI::App* onnx = app.add_subcommand("import", "make an operator graph of an ONNX model or a config.json");
   ff::add_import_flags(*onnx, options.onnx);
   onnx->add_flag("--json", options.json, "print one JSON object on stdout and nothing else there");
   onnx->add_flag("--quiet", options.quiet, "print errors only");
+}
+
+void add_commands(CLI::App& app, Options& options) {
+  app.set_version_flag("--version", "ffsearch " + ff::version_text());
+  add_search_command(app, options);
+  add_simulate_command(app, options);
+  add_plan_command(app, options);
+  add_edit_command(app, options);
+  add_export_command(app, options);
+  ff::add_explain_commands(app, options.explain, options.diff, [&options](CLI::App& command, ff::CostOptions& costs) {
+    add_common_flags(command, costs, options);
+  });
+  add_compare_command(app, options);
+  add_profile_command(app, options);
+  add_import_command(app, options);
   add_topology_command(app, options);
   app.require_subcommand(0, 1);
 }
@@ -599,75 +627,74 @@ std::string write_disagreement(const ff::SimulationDisagreement& error) {
   return std::string("; the strategy before the change is written to ") + before + ", with it to " + proposed;
 }
 
-}  // namespace
+// Of --help: which flags stand together. Those of no other group are about the output.
+const ff::Vector<std::pair<std::string, ff::Vector<std::string>>> help_groups = {
+    {"Problem",
+     {"graph",
+      "topo",
+      "strategy",
+      "settings",
+      "sequence",
+      "batch",
+      "batch-per-device",
+      "annotations",
+      "background",
+      "synchronization",
+      "sharding",
+      "recompute",
+      "micro-batches",
+      "nodes",
+      "network-gb-per-s",
+      "preset",
+      "gpus-per-node",
+      "hwloc-xml",
+      "cpu-ranks",
+      "size",
+      "loss",
+      "loss-weights",
+      "like",
+      "trained",
+      "frozen",
+      "what-if",
+      "device-model",
+      "measured"}},
+    {"Search",
+     {"algorithm", "budget", "proposals", "seed", "chains", "init", "proposals-from", "threads", "schedule",
+      "simulator", "beta", "assignments", "check-local", "top"}},
+    {"Costs", {"cost", "profile", "precision", "optimizer", "momentum"}},
+    {"Output", {}}};
 
-int main(int argc, char** argv) {
-  keep_freed_memory();
-  keep_reserve();
-  CLI::App app{"finds a fast parallelization strategy for training a DNN on given devices", "ffsearch"};
-  Options options;
-  const ff::Vector<std::pair<std::string, ff::Vector<std::string>>> groups = {
-      {"Problem",
-       {"graph",
-        "topo",
-        "strategy",
-        "settings",
-        "sequence",
-        "batch",
-        "batch-per-device",
-        "annotations",
-        "background",
-        "synchronization",
-        "sharding",
-        "recompute",
-        "micro-batches",
-        "nodes",
-        "network-gb-per-s",
-        "preset",
-        "gpus-per-node",
-        "hwloc-xml",
-        "cpu-ranks",
-        "size",
-        "loss",
-        "loss-weights",
-        "like",
-        "trained",
-        "frozen",
-        "what-if",
-        "device-model",
-        "measured"}},
-      {"Search",
-       {"algorithm", "budget", "proposals", "seed", "chains", "init", "proposals-from", "threads", "schedule",
-        "simulator", "beta", "assignments", "check-local", "top"}},
-      {"Costs", {"cost", "profile", "precision", "optimizer", "momentum"}},
-      {"Output", {}}};
+void declare(CLI::App& app, Options& options) {
   ff::Vector<std::string> group_names;
-  for (const auto& [name, flags] : groups) group_names.push_back(name);
+  for (const auto& [name, flags] : help_groups) group_names.push_back(name);
   app.formatter(std::make_shared<ff::HelpFormatter>(group_names));  // the commands' too
   add_commands(app, options);
-  ff::set_help_groups(app, groups);
+  ff::set_help_groups(app, help_groups);
   app.footer(algorithms_text() + ff::exit_codes_text());
-  if (const auto text = ff::describe_command_line(app, argc, argv)) {
-    std::cout << *text;
-    return ff::exit_done;
-  }
-  try {
-    app.parse(argc, argv);
-    const ff::ProblemFiles& files = options.search.files;
-    if (app.get_subcommands().empty() && (files.graph.empty() || files.topology.empty()))
-      throw CLI::RequiredError(files.graph.empty() ? "--graph" : "--topo");
-    if (app.got_subcommand("compare"))
-      read_budget(*app.get_subcommand("compare"), options.budget, options.compare.settings.search);
-    else read_budget(app, options.budget, options.search.settings.search);
-    check_flags_that_go_together(app, options.search);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? ff::exit_done : ff::exit_usage;
-  }
-  static ff::BestKnown best_known;  // for as long as the process lasts
+}
+
+// Throws CLI::ParseError, also where flags do not go together.
+void read_command_line(CLI::App& app, Options& options, int count, char** arguments) {
+  app.parse(count, arguments);
+  const ff::ProblemFiles& files = options.search.files;
+  if (app.get_subcommands().empty() && (files.graph.empty() || files.topology.empty()))
+    throw CLI::RequiredError(files.graph.empty() ? "--graph" : "--topo");
+  if (app.got_subcommand("compare"))
+    read_budget(*app.get_subcommand("compare"), options.budget, options.compare.settings.search);
+  else read_budget(app, options.budget, options.search.settings.search);
+  check_flags_that_go_together(app, options.search);
+}
+
+// What the first Ctrl-C finds: a search writes its best strategy, other commands have none.
+void tell_what_is_written(const CLI::App& app, const Options& options, ff::BestKnown& best_known) {
   if (app.got_subcommand("profile"))
     best_known.nothing_to_write("while measuring kernels; " + options.profile.out +
                                 " has those that were measured until two seconds before");
   else if (!app.get_subcommands().empty()) best_known.nothing_to_write("");
+}
+
+// Runs the command; what fails is said here. The exit code.
+int run_and_report(const CLI::App& app, const Options& options, ff::BestKnown& best_known) {
   const std::atomic<bool>& stop_requested = ff::handle_interruption(best_known);
   try {
     run(app, options, stop_requested, best_known);
@@ -692,4 +719,26 @@ int main(int argc, char** argv) {
     std::cerr << "ffsearch: " << error.what() << std::endl;
     return ff::exit_machine;
   }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  keep_freed_memory();
+  keep_reserve();
+  CLI::App app{"finds a fast parallelization strategy for training a DNN on given devices", "ffsearch"};
+  Options options;
+  declare(app, options);
+  if (const auto text = ff::describe_command_line(app, argc, argv)) {
+    std::cout << *text;
+    return ff::exit_done;
+  }
+  try {
+    read_command_line(app, options, argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? ff::exit_done : ff::exit_usage;
+  }
+  static ff::BestKnown best_known;  // for as long as the process lasts
+  tell_what_is_written(app, options, best_known);
+  return run_and_report(app, options, best_known);
 }

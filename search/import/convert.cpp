@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "search/import/operator_table.h"
+
 namespace ff::importing {
 
 Value Conversion::value(const Node& node, size_t input, int batch_axis) {
@@ -369,10 +371,9 @@ std::string Conversion::name_of(const Node& node) const {
 }
 
 const std::map<std::string, Converter>& converters() {
-  static const std::map<std::string, Converter> list = {
+  static const std::map<std::string, Converter> table = operator_table<Converter>({
       {"Conv", convert_conv},
-      {"MaxPool", convert_pool},
-      {"AveragePool", convert_pool},
+      {"MaxPool AveragePool", convert_pool},
       {"GlobalAveragePool", convert_global_average_pool},
       {"BatchNormalization", convert_batch_normalization},
       {"LRN", convert_lrn},
@@ -380,46 +381,26 @@ const std::map<std::string, Converter>& converters() {
       {"Identity", convert_same},
       {"Cast", convert_cast},
       {"Dropout", convert_dropout},
-      {"Relu", convert_unary},
-      {"Sigmoid", convert_unary},
-      {"Tanh", convert_unary},
-      {"Gelu", convert_unary},
-      {"Silu", convert_unary},
-      {"Elu", convert_unary},
+      {"Relu Sigmoid Tanh Gelu Silu Elu Softplus Mish Log Exp Sin Neg HardSigmoid HardSwish "
+       "LeakyRelu",
+       convert_unary},
       {"Selu", convert_selu},
-      {"Softplus", convert_unary},
-      {"Mish", convert_unary},
-      {"Log", convert_unary},
-      {"Exp", convert_unary},
-      {"Sin", convert_unary},
-      {"Neg", convert_unary},
-      {"HardSigmoid", convert_unary},
-      {"HardSwish", convert_unary},
-      {"LeakyRelu", convert_unary},
       {"Abs", convert_abs},
       {"PRelu", convert_prelu},
       {"Pow", convert_pow},
       {"Square", convert_square},
       {"Clip", convert_clip},
-      {"Add", convert_binary},
-      {"Sub", convert_binary},
-      {"Mul", convert_binary},
-      {"Div", convert_binary},
+      {"Add Sub Mul Div", convert_binary},
       {"Where", convert_where},
       {"Linear", convert_linear},
       {"Gemm", convert_gemm},
       {"MatMul", convert_matmul},
       {"Einsum", convert_einsum},
       {"FixedProduct", convert_fixed_product},
-      {"Softmax", convert_softmax},
-      {"LogSoftmax", convert_softmax},
-      {"LayerNormalization", convert_normalization},
-      {"RMSNormalization", convert_normalization},
+      {"Softmax LogSoftmax", convert_softmax},
+      {"LayerNormalization RMSNormalization", convert_normalization},
       {"ReduceMean", convert_reduce_mean},
-      {"Reshape", convert_reshape},
-      {"Flatten", convert_reshape},
-      {"Squeeze", convert_reshape},
-      {"Unsqueeze", convert_reshape},
+      {"Reshape Flatten Squeeze Unsqueeze", convert_reshape},
       {"Transpose", convert_transpose},
       {"Concat", convert_concat},
       {"Slice", convert_slice},
@@ -430,8 +411,8 @@ const std::map<std::string, Converter>& converters() {
       {"MeanLoss", convert_mean_loss},
       {"CrossEntropyLoss", convert_cross_entropy_loss},
       {"OneHot", convert_one_hot},
-  };
-  return list;
+  });
+  return table;
 }
 
 }  // namespace ff::importing

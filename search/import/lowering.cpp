@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "search/import/operator_table.h"
+
 namespace ff::importing {
 
 Shape Lowering::shape(const std::string& value) const {
@@ -136,20 +138,16 @@ std::string Lowering::take(const std::string& x, int axis, const Vector<int64_t>
 }
 
 const std::map<std::string, LoweringRule>& lowerings() {
-  static const std::map<std::string, LoweringRule> list = {
+  static const std::map<std::string, LoweringRule> table = operator_table<LoweringRule>({
       {"Conv", lower_conv},
       {"ConvTranspose", lower_conv_transpose},
-      {"MaxPool", lower_pool},
-      {"AveragePool", lower_pool},
-      {"GlobalAveragePool", lower_global_pool},
-      {"GlobalMaxPool", lower_global_pool},
+      {"MaxPool AveragePool", lower_pool},
+      {"GlobalAveragePool GlobalMaxPool", lower_global_pool},
       {"BatchNormalization", lower_batch_normalization},
       {"InstanceNormalization", lower_instance_normalization},
       {"GroupNormalization", lower_group_normalization},
-      {"LayerNormalization", lower_layer_normalization},
-      {"RMSNormalization", lower_layer_normalization},
-      {"Resize", lower_resize},
-      {"Upsample", lower_resize},
+      {"LayerNormalization RMSNormalization", lower_layer_normalization},
+      {"Resize Upsample", lower_resize},
       {"Pad", lower_pad},
       {"DepthToSpace", lower_depth_to_space},
       {"SpaceToDepth", lower_space_to_depth},
@@ -160,52 +158,24 @@ const std::map<std::string, LoweringRule>& lowerings() {
       {"Concat", lower_concat},
       {"Slice", lower_slice},
       {"Gather", lower_gather},
-      {"ReduceSum", lower_reduction},
-      {"ReduceMax", lower_reduction},
-      {"ReduceMin", lower_reduction},
-      {"ReduceL1", lower_reduction},
-      {"ReduceL2", lower_reduction},
-      {"ReduceSumSquare", lower_reduction},
-      {"ReduceLogSum", lower_reduction},
-      {"ReduceLogSumExp", lower_reduction},
-      {"ReduceMean", lower_reduction},
-      {"Reciprocal", lower_function},
-      {"Sqrt", lower_function},
-      {"InverseSqrt", lower_function},
-      {"Cos", lower_function},
-      {"Celu", lower_function},
-      {"Softsign", lower_function},
-      {"Swish", lower_function},
-      {"Add", lower_broadcast},
-      {"Sub", lower_broadcast},
-      {"Mul", lower_broadcast},
+      {"ReduceSum ReduceMax ReduceMin ReduceL1 ReduceL2 ReduceSumSquare ReduceLogSum "
+       "ReduceLogSumExp ReduceMean",
+       lower_reduction},
+      {"Reciprocal Sqrt InverseSqrt Cos Celu Softsign Swish LogSigmoid", lower_function},
+      {"Add Sub Mul", lower_broadcast},
       {"Div", lower_division},
-      {"Not", lower_condition},
-      {"And", lower_condition},
-      {"Or", lower_condition},
-      {"Xor", lower_condition},
-      {"Equal", lower_condition},
-      {"Less", lower_condition},
-      {"LessOrEqual", lower_condition},
-      {"Greater", lower_condition},
-      {"GreaterOrEqual", lower_condition},
-      {"Max", lower_variadic},
-      {"Min", lower_variadic},
-      {"Sum", lower_variadic},
-      {"Mean", lower_variadic},
+      {"Not And Or Xor Equal Less LessOrEqual Greater GreaterOrEqual", lower_condition},
+      {"Max Min Sum Mean", lower_variadic},
       {"Where", lower_where},
       {"MatMul", lower_matmul},
       {"Einsum", lower_einsum},
       {"Gemm", lower_gemm},
-      {"Softmax", lower_softmax},
-      {"LogSoftmax", lower_softmax},
-      {"LogSigmoid", lower_function},
+      {"Softmax LogSoftmax", lower_softmax},
       {"GatherElements", lower_gather_elements},
       {"CumSum", lower_cumulative_sum},
-      {"SoftmaxCrossEntropyLoss", lower_label_loss},
-      {"NegativeLogLikelihoodLoss", lower_label_loss},
-  };
-  return list;
+      {"SoftmaxCrossEntropyLoss NegativeLogLikelihoodLoss", lower_label_loss},
+  });
+  return table;
 }
 
 namespace {

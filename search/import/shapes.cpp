@@ -6,6 +6,7 @@
 #include "common/errors.h"
 #include "search/import/analysis.h"
 #include "search/import/control_flow.h"
+#include "search/import/operator_table.h"
 
 namespace ff::importing {
 namespace {
@@ -385,98 +386,49 @@ Shapes broadcasting(const Model& model, const Node& node, const Shapes& in) { re
 using Rule = Shapes (*)(const Model&, const Node&, const Shapes&);
 
 const std::map<std::string, Rule>& rules() {
-  static const std::map<std::string, Rule> table = [] {
-    std::map<std::string, Rule> rules = {{"Conv", conv},
-                                         {"MaxPool", pool},
-                                         {"AveragePool", pool},
-                                         {"GlobalMaxPool", global_pool},
-                                         {"GlobalAveragePool", global_pool},
-                                         {"Gemm", gemm},
-                                         {"MatMul", matmul},
-                                         {"Concat", concat},
-                                         {"Gather", gather},
-                                         {"Transpose", transpose},
-                                         {"Reshape", reshape},
-                                         {"Flatten", flatten},
-                                         {"Unsqueeze", unsqueeze},
-                                         {"Squeeze", squeeze},
-                                         {"Slice", slice},
-                                         {"Split", split},
-                                         {"Expand", expand},
-                                         {"Tile", tile},
-                                         {"Pad", pad},
-                                         {"LSTM", lstm},
-                                         {"GRU", recurrent},
-                                         {"RNN", recurrent},
-                                         {"ConvTranspose", conv_transpose},
-                                         {"Resize", resize},
-                                         {"Upsample", resize},
-                                         {"DepthToSpace", depth_to_space},
-                                         {"SpaceToDepth", depth_to_space},
-                                         {"FixedProduct", fixed_product},
-                                         {"Linear", linear},
-                                         {"Dropout", same},
-                                         {"Einsum", einsum},
-                                         {"OneHot", one_hot},
-                                         {"GatherElements", gather_elements},
-                                         {"SoftmaxCrossEntropyLoss", label_loss},
-                                         {"NegativeLogLikelihoodLoss", label_loss}};
-    for (const char* op : {"ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceL1", "ReduceL2",
-                           "ReduceSumSquare", "ReduceLogSum", "ReduceLogSumExp"})
-      rules[op] = reduce;
-    for (const char* op : {"Add", "Sub", "Mul", "Div", "Pow", "Max", "Min", "Mod", "Where", "Equal", "Less",
-                           "LessOrEqual", "Greater", "GreaterOrEqual", "And", "Or", "Xor", "Sum", "Mean"})
-      rules[op] = broadcasting;
-    for (const char* op : {"BatchNormalization",
-                           "LayerNormalization",
-                           "RMSNormalization",
-                           "InstanceNormalization",
-                           "GroupNormalization",
-                           "InverseSqrt",
-                           "LogSigmoid",
-                           "Softsign",
-                           "Celu",
-                           "Swish",
-                           "Sign",
-                           "Round",
-                           "ScatterND",
-                           "LRN",
-                           "Relu",
-                           "Sigmoid",
-                           "Tanh",
-                           "Gelu",
-                           "Silu",
-                           "Selu",
-                           "Softplus",
-                           "Mish",
-                           "HardSigmoid",
-                           "HardSwish",
-                           "Clip",
-                           "LeakyRelu",
-                           "PRelu",
-                           "Elu",
-                           "Identity",
-                           "Cast",
-                           "Neg",
-                           "Abs",
-                           "Sqrt",
-                           "Exp",
-                           "Log",
-                           "Erf",
-                           "CumSum",
-                           "Reciprocal",
-                           "Sin",
-                           "Cos",
-                           "Not",
-                           "Softmax",
-                           "LogSoftmax",
-                           "Trilu",
-                           "Floor",
-                           "Ceil",
-                           "Square"})
-      rules[op] = first;
-    return rules;
-  }();
+  static const std::map<std::string, Rule> table = operator_table<Rule>({
+      {"Conv", conv},
+      {"MaxPool AveragePool", pool},
+      {"GlobalMaxPool GlobalAveragePool", global_pool},
+      {"Gemm", gemm},
+      {"MatMul", matmul},
+      {"Concat", concat},
+      {"Gather", gather},
+      {"Transpose", transpose},
+      {"Reshape", reshape},
+      {"Flatten", flatten},
+      {"Unsqueeze", unsqueeze},
+      {"Squeeze", squeeze},
+      {"Slice", slice},
+      {"Split", split},
+      {"Expand", expand},
+      {"Tile", tile},
+      {"Pad", pad},
+      {"LSTM", lstm},
+      {"GRU RNN", recurrent},
+      {"ConvTranspose", conv_transpose},
+      {"Resize Upsample", resize},
+      {"DepthToSpace SpaceToDepth", depth_to_space},
+      {"FixedProduct", fixed_product},
+      {"Linear", linear},
+      {"Dropout", same},
+      {"Einsum", einsum},
+      {"OneHot", one_hot},
+      {"GatherElements", gather_elements},
+      {"SoftmaxCrossEntropyLoss NegativeLogLikelihoodLoss", label_loss},
+      {"ReduceMean ReduceSum ReduceMax ReduceMin ReduceProd ReduceL1 ReduceL2 ReduceSumSquare "
+       "ReduceLogSum ReduceLogSumExp",
+       reduce},
+      {"Add Sub Mul Div Pow Max Min Mod Where Equal Less LessOrEqual Greater GreaterOrEqual "
+       "And Or Xor Sum Mean",
+       broadcasting},
+      {"BatchNormalization LayerNormalization RMSNormalization InstanceNormalization "
+       "GroupNormalization InverseSqrt LogSigmoid Softsign Celu Swish Sign Round ScatterND LRN Relu "
+       "Sigmoid Tanh Gelu Silu Selu Softplus Mish HardSigmoid HardSwish Clip LeakyRelu PRelu Elu "
+       "Identity Cast Neg Abs Sqrt Exp Log Erf CumSum Reciprocal Sin Cos Not Softmax LogSoftmax "
+       "Trilu Floor Ceil Square",
+       first},
+  });
   return table;
 }
 
