@@ -66,11 +66,27 @@ struct Family {
   int64_t image = 0, patch = 0, image_channels = 0, classes = 0;  // of images (ViT); 0: of tokens
 };
 
-constexpr const char* no_attention_dropout = " is left out: attention has no dropout of its probabilities";
 constexpr const char* no_alibi =
     " is left out: attention has no linear biases; shapes are the same and work nearly, but a model that is trained "
     "has no "
     "positions";
+
+// By the names that most families have. `inner` "": it follows from the channels.
+Family family_of(const Settings& settings, const std::string& inner, int64_t positions) {
+  return {settings.integer("hidden_size"),
+          settings.integer("num_hidden_layers"),
+          settings.integer("num_attention_heads"),
+          0,
+          inner.empty() ? 0 : settings.integer(inner),
+          settings.integer("vocab_size"),
+          settings.integer("max_position_embeddings", positions)};
+}
+
+void note_attention_dropout(const Settings& settings, const std::string& key, double otherwise,
+                            Vector<std::string>& notes) {
+  if (settings.number(key, otherwise, 1) > 0)
+    notes.push_back(key + " is left out: attention has no dropout of its probabilities");
+}
 
 void read_rotary(const Settings& settings, Family& family, double part, Vector<std::string>& notes) {
   family.rotary_base = settings.number("rope_theta", settings.number("rotary_emb_base", 10000));
@@ -98,7 +114,7 @@ Family gpt2(const Settings& settings, Vector<std::string>& notes) {
   family.tied = settings.flag("tie_word_embeddings", true);
   family.embedding_dropout = settings.number("embd_pdrop", 0.1, 1);
   family.layer_dropout = settings.number("resid_pdrop", 0.1, 1);
-  if (settings.number("attn_pdrop", 0.1, 1) > 0) notes.push_back(std::string("attn_pdrop") + no_attention_dropout);
+  note_attention_dropout(settings, "attn_pdrop", 0.1, notes);
   if (settings.flag("scale_attn_by_inverse_layer_idx", false))
     settings.refuse("scale_attn_by_inverse_layer_idx", "expected false: attention has one scale in all layers");
   return family;
@@ -106,13 +122,7 @@ Family gpt2(const Settings& settings, Vector<std::string>& notes) {
 
 // LLaMA, Mistral and Qwen2, which differ in biases and windows.
 Family llama(const Settings& settings, const std::string& type, int64_t sequence, Vector<std::string>& notes) {
-  Family family{settings.integer("hidden_size"),
-                settings.integer("num_hidden_layers"),
-                settings.integer("num_attention_heads"),
-                0,
-                settings.integer("intermediate_size"),
-                settings.integer("vocab_size"),
-                settings.integer("max_position_embeddings", 2048)};
+  Family family = family_of(settings, "intermediate_size", 2048);
   family.key_value_heads = settings.integer("num_key_value_heads", family.heads);
   family.rms_norm = family.gated = true;
   family.epsilon = settings.number("rms_norm_eps", 1e-6);
@@ -129,40 +139,26 @@ Family llama(const Settings& settings, const std::string& type, int64_t sequence
   if (window && settings.integer("sliding_window", sequence) < sequence)
     settings.refuse("sliding_window",
                     "attention has no windows: expected at least the sequence, " + std::to_string(sequence));
-  if (settings.number("attention_dropout", 0, 1) > 0)
-    notes.push_back(std::string("attention_dropout") + no_attention_dropout);
+  note_attention_dropout(settings, "attention_dropout", 0, notes);
   read_rotary(settings, family, 1, notes);
   return family;
 }
 
 Family gpt_neox(const Settings& settings, Vector<std::string>& notes) {
-  Family family{settings.integer("hidden_size"),
-                settings.integer("num_hidden_layers"),
-                settings.integer("num_attention_heads"),
-                0,
-                settings.integer("intermediate_size"),
-                settings.integer("vocab_size"),
-                settings.integer("max_position_embeddings", 2048)};
+  Family family = family_of(settings, "intermediate_size", 2048);
   family.epsilon = settings.number("layer_norm_eps", 1e-5);
   family.activation = settings.text("hidden_act", "gelu");
   family.parallel = settings.flag("use_parallel_residual", true);
   family.attention_bias = family.projection_bias = settings.flag("attention_bias", true);
   family.tied = settings.flag("tie_word_embeddings", false);
   family.layer_dropout = settings.number("hidden_dropout", 0, 1);
-  if (settings.number("attention_dropout", 0, 1) > 0)
-    notes.push_back(std::string("attention_dropout") + no_attention_dropout);
+  note_attention_dropout(settings, "attention_dropout", 0, notes);
   read_rotary(settings, family, settings.number("rotary_pct", 0.25, 1), notes);
   return family;
 }
 
 Family phi(const Settings& settings, Vector<std::string>& notes) {
-  Family family{settings.integer("hidden_size"),
-                settings.integer("num_hidden_layers"),
-                settings.integer("num_attention_heads"),
-                0,
-                settings.integer("intermediate_size"),
-                settings.integer("vocab_size"),
-                settings.integer("max_position_embeddings", 2048)};
+  Family family = family_of(settings, "intermediate_size", 2048);
   family.key_value_heads = settings.integer("num_key_value_heads", family.heads);
   family.epsilon = settings.number("layer_norm_eps", 1e-5);
   family.activation = settings.text("hidden_act", "gelu_new");
@@ -172,20 +168,13 @@ Family phi(const Settings& settings, Vector<std::string>& notes) {
   family.layer_dropout = settings.number("resid_pdrop", 0, 1);
   if (settings.flag("qk_layernorm", false))
     settings.refuse("qk_layernorm", "expected false: attention does not normalize queries and keys");
-  if (settings.number("attention_dropout", 0, 1) > 0)
-    notes.push_back(std::string("attention_dropout") + no_attention_dropout);
+  note_attention_dropout(settings, "attention_dropout", 0, notes);
   read_rotary(settings, family, settings.number("partial_rotary_factor", 0.5, 1), notes);
   return family;
 }
 
 Family opt(const Settings& settings, Vector<std::string>& notes) {
-  Family family{settings.integer("hidden_size"),
-                settings.integer("num_hidden_layers"),
-                settings.integer("num_attention_heads"),
-                0,
-                settings.integer("ffn_dim"),
-                settings.integer("vocab_size"),
-                settings.integer("max_position_embeddings", 2048)};
+  Family family = family_of(settings, "ffn_dim", 2048);
   family.learned_positions = true;
   family.attention_bias = family.projection_bias = family.inner_bias = settings.flag("enable_bias", true);
   family.activation = settings.text("activation_function", "relu");
@@ -195,8 +184,7 @@ Family opt(const Settings& settings, Vector<std::string>& notes) {
     settings.refuse("do_layer_norm_before", "expected true: layers are normalized in front of attention");
   if (settings.integer("word_embed_proj_dim", family.channels) != family.channels)
     settings.refuse("word_embed_proj_dim", "expected " + std::to_string(family.channels) + ", the hidden size");
-  if (settings.number("attention_dropout", 0, 1) > 0)
-    notes.push_back(std::string("attention_dropout") + no_attention_dropout);
+  note_attention_dropout(settings, "attention_dropout", 0, notes);
   return family;
 }
 
@@ -220,8 +208,7 @@ Family bloom(const Settings& settings, int64_t sequence, Vector<std::string>& no
   notes.push_back(std::string("alibi") + no_alibi);
   if (settings.flag("apply_residual_connection_post_layernorm", false))
     settings.refuse("apply_residual_connection_post_layernorm", "expected false: sums are of what is not normalized");
-  if (settings.number("attention_dropout", 0, 1) > 0)
-    notes.push_back(std::string("attention_dropout") + no_attention_dropout);
+  note_attention_dropout(settings, "attention_dropout", 0, notes);
   return family;
 }
 
@@ -248,7 +235,7 @@ Family mpt(const Settings& settings, Vector<std::string>& notes) {
     if (inside.flag("qk_ln", false))
       inside.refuse("qk_ln", "expected false: attention does not normalize queries and keys");
     if (inside.find("clip_qkv")) notes.push_back("clip_qkv is left out: queries, keys and values are not clipped");
-    if (inside.number("attn_pdrop", 0, 1) > 0) notes.push_back(std::string("attn_pdrop") + no_attention_dropout);
+    note_attention_dropout(inside, "attn_pdrop", 0, notes);
   }
   return family;
 }
@@ -264,20 +251,14 @@ Family gptj(const Settings& settings, Vector<std::string>& notes) {
   family.tied = settings.flag("tie_word_embeddings", false);
   family.embedding_dropout = settings.number("embd_pdrop", 0, 1);
   family.layer_dropout = settings.number("resid_pdrop", 0, 1);
-  if (settings.number("attn_pdrop", 0, 1) > 0) notes.push_back(std::string("attn_pdrop") + no_attention_dropout);
+  note_attention_dropout(settings, "attn_pdrop", 0, notes);
   const int64_t turned = settings.integer("rotary_dim", 64);
   if (turned != family.channels / family.heads) family.rotary_channels = turned;
   return family;
 }
 
 Family falcon(const Settings& settings, int64_t sequence, Vector<std::string>& notes) {
-  Family family{settings.integer("hidden_size"),
-                settings.integer("num_hidden_layers"),
-                settings.integer("num_attention_heads"),
-                0,
-                0,
-                settings.integer("vocab_size"),
-                settings.integer("max_position_embeddings", std::max<int64_t>(2048, sequence))};
+  Family family = family_of(settings, "", std::max<int64_t>(2048, sequence));
   const bool newer = settings.flag("new_decoder_architecture", false);
   family.inner = settings.integer("ffn_hidden_size", 4 * family.channels);
   family.key_value_heads = newer                                ? settings.integer("num_kv_heads", family.heads)
@@ -294,8 +275,7 @@ Family falcon(const Settings& settings, int64_t sequence, Vector<std::string>& n
     family.no_positions = true;
     notes.push_back(std::string("alibi") + no_alibi);
   }
-  if (settings.number("attention_dropout", 0, 1) > 0)
-    notes.push_back(std::string("attention_dropout") + no_attention_dropout);
+  note_attention_dropout(settings, "attention_dropout", 0, notes);
   if (!family.no_positions) read_rotary(settings, family, 1, notes);
   return family;
 }
@@ -345,13 +325,7 @@ Family qwen3(const Settings& settings, int64_t sequence, Vector<std::string>& no
 
 // BERT as it is trained on masked words. The loss is that of every position.
 Family bert(const Settings& settings, Vector<std::string>& notes) {
-  Family family{settings.integer("hidden_size"),
-                settings.integer("num_hidden_layers"),
-                settings.integer("num_attention_heads"),
-                0,
-                settings.integer("intermediate_size"),
-                settings.integer("vocab_size"),
-                settings.integer("max_position_embeddings", 512)};
+  Family family = family_of(settings, "intermediate_size", 512);
   family.epsilon = settings.number("layer_norm_eps", 1e-12);
   family.learned_positions = family.embedding_norm = family.post_norm = family.head_layer = true;
   family.causal = false;
@@ -361,8 +335,7 @@ Family bert(const Settings& settings, Vector<std::string>& notes) {
   family.embedding_dropout = family.layer_dropout = settings.number("hidden_dropout_prob", 0.1, 1);
   if (const std::string positions = settings.text("position_embedding_type", "absolute"); positions != "absolute")
     settings.refuse("position_embedding_type", "found \"" + positions + "\", expected \"absolute\"");
-  if (settings.number("attention_probs_dropout_prob", 0.1, 1) > 0)
-    notes.push_back(std::string("attention_probs_dropout_prob") + no_attention_dropout);
+  note_attention_dropout(settings, "attention_probs_dropout_prob", 0.1, notes);
   notes.push_back("the output has no bias, and the loss is that of every position, not of masked ones");
   return family;
 }
@@ -389,8 +362,7 @@ Family vit(const Settings& settings, Vector<std::string>& notes) {
   family.activation = settings.text("hidden_act", "gelu");
   family.attention_bias = settings.flag("qkv_bias", true);
   family.embedding_dropout = family.layer_dropout = settings.number("hidden_dropout_prob", 0, 1);
-  if (settings.number("attention_probs_dropout_prob", 0, 1) > 0)
-    notes.push_back(std::string("attention_probs_dropout_prob") + no_attention_dropout);
+  note_attention_dropout(settings, "attention_probs_dropout_prob", 0, notes);
   return family;
 }
 
