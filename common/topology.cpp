@@ -34,6 +34,67 @@ DeviceId first_linked_alike(const Neighbours& neighbours, const Vector<Channel>&
   return first;
 }
 
+// How a vertex is reached from a device.
+struct Way {
+  double cost = 1e300;
+  int hops = 0;
+  int previous = -1;  // vertex; -1 after the source's own links
+  ChannelId channel = -1;
+  bool done = false;
+};
+
+// The cheapest ways to all vertices, for transfers of 1 MiB; to the source too, as the destination of those that are
+// linked alike.
+template <typename Neighbours>
+Vector<Way> cheapest_ways(const Neighbours& neighbours, const Vector<Channel>& channels, int device_count,
+                          DeviceId source) {
+  constexpr double reference_bytes = 1 << 20;
+  Vector<Way> ways(neighbours.size());
+  // Processors that copy through shared memory have no other way to each other: a detour over the switch of their
+  // host's network adapter would leave them free.
+  Vector<bool> direct_alone(device_count, false);
+  for (const auto& next : neighbours[source])
+    if (next.vertex < device_count && channels[next.channel].blocks_devices) direct_alone[next.vertex] = true;
+  using Entry = std::tuple<double, int, int>;  // cost, hops, vertex
+  std::priority_queue<Entry, Vector<Entry>, std::greater<>> queue;
+  const auto follow_links = [&](double cost, int hops, int from, int previous) {
+    for (const auto& next : neighbours[from]) {
+      if (previous >= 0 && next.vertex < device_count && direct_alone[next.vertex]) continue;
+      const Channel& channel = channels[next.channel];
+      const double through = cost + channel.latency_us + reference_bytes / (channel.bandwidth_gb_per_s * 1e3);
+      Way& way = ways[next.vertex];
+      if (way.done || std::tie(through, hops) >= std::tie(way.cost, way.hops)) continue;
+      way = {through, hops + 1, previous, next.channel};
+      if (next.vertex >= device_count) queue.emplace(through, hops + 1, next.vertex);  // devices forward nothing
+    }
+  };
+  follow_links(0, 0, source, -1);
+  while (!queue.empty()) {
+    const auto [cost, hops, vertex] = queue.top();
+    queue.pop();
+    if (ways[vertex].done) continue;
+    ways[vertex].done = true;
+    follow_links(cost, hops, vertex, vertex);
+  }
+  return ways;
+}
+
+// Along one of the ways; its channels are written in front of `end`.
+Route route_along(const Vector<Way>& ways, const Vector<Channel>& channels, DeviceId destination, ChannelId* end) {
+  Route route;
+  route.bandwidth_gb_per_s = 1e300;
+  for (int vertex = destination; vertex >= 0; vertex = ways[vertex].previous) {
+    const Channel& channel = channels[ways[vertex].channel];
+    *--end = ways[vertex].channel;
+    route.latency_us += channel.latency_us;
+    route.bandwidth_gb_per_s = std::min(route.bandwidth_gb_per_s, channel.bandwidth_gb_per_s);
+    route.blocks_devices = route.blocks_devices || channel.blocks_devices;
+    route.cpu_overhead_us = std::max(route.cpu_overhead_us, channel.cpu_overhead_us);
+    route.cpu_overhead_ns_per_byte = std::max(route.cpu_overhead_ns_per_byte, channel.cpu_overhead_ns_per_byte);
+  }
+  return route;
+}
+
 }  // namespace
 
 // Accepts the flat form (devices, switches, links) and the `nodes` form, which it expands to the flat one.
@@ -482,7 +543,6 @@ Topology Topology::with_devices(const Vector<DeviceId>& kept) const {
 }
 
 void Topology::compute_routes(DeviceId source, RoutesFrom& routes) const {
-  constexpr double reference_bytes = 1 << 20;
   const int device_count = static_cast<int>(devices.size());
   const Vector<Neighbour>& links = neighbours_[source];
   if (const DeviceId alike = first_linked_alike(neighbours_, channels, source); alike != source) {
@@ -502,62 +562,17 @@ void Topology::compute_routes(DeviceId source, RoutesFrom& routes) const {
       }
     return;
   }
-  struct Label {
-    double cost = 1e300;
-    int hops = 0;
-    int previous = -1;  // vertex; -1 after the source's own links
-    ChannelId channel = -1;
-    bool done = false;
-  };
-  // Of the source too, as the destination of those that are linked alike.
-  Vector<Label> labels(neighbours_.size());
-  // Processors that copy through shared memory have no other way to each other: a detour over the switch of their
-  // host's network adapter would leave them free.
-  Vector<bool> direct_alone(devices.size(), false);
-  for (const Neighbour& next : links)
-    if (next.vertex < device_count && channels[next.channel].blocks_devices) direct_alone[next.vertex] = true;
-  using Entry = std::tuple<double, int, int>;  // cost, hops, vertex
-  std::priority_queue<Entry, Vector<Entry>, std::greater<>> queue;
-  const auto follow_links = [&](double cost, int hops, int from, int previous) {
-    for (const Neighbour& next : neighbours_[from]) {
-      if (previous >= 0 && next.vertex < device_count && direct_alone[next.vertex]) continue;
-      const Channel& channel = channels[next.channel];
-      const double through = cost + channel.latency_us + reference_bytes / (channel.bandwidth_gb_per_s * 1e3);
-      Label& label = labels[next.vertex];
-      if (label.done || std::tie(through, hops) >= std::tie(label.cost, label.hops)) continue;
-      label = {through, hops + 1, previous, next.channel};
-      if (next.vertex >= device_count) queue.emplace(through, hops + 1, next.vertex);  // devices forward nothing
-    }
-  };
-  follow_links(0, 0, source, -1);
-  while (!queue.empty()) {
-    const auto [cost, hops, vertex] = queue.top();
-    queue.pop();
-    if (labels[vertex].done) continue;
-    labels[vertex].done = true;
-    follow_links(cost, hops, vertex, vertex);
-  }
-  for (int d = 0; d < device_count; ++d) routes.longest = std::max(routes.longest, static_cast<size_t>(labels[d].hops));
+  const Vector<Way> ways = cheapest_ways(neighbours_, channels, device_count, source);
+  for (int d = 0; d < device_count; ++d) routes.longest = std::max(routes.longest, static_cast<size_t>(ways[d].hops));
   routes.channels.assign(devices.size() * routes.longest, -1);
   routes.kind.assign(devices.size(), 0);
   routes.kinds.emplace_back();  // none
   routes.length.push_back(0);
   for (int d = 0; d < device_count; ++d) {
-    if (labels[d].channel < 0) continue;
-    const size_t length = static_cast<size_t>(labels[d].hops);
-    Route route;
-    route.bandwidth_gb_per_s = 1e300;
-    ChannelId* channels_behind = routes.channels.data() + static_cast<size_t>(d) * routes.longest + length;
-    for (int vertex = d; vertex >= 0; vertex = labels[vertex].previous) {
-      const Channel& channel = channels[labels[vertex].channel];
-      *--channels_behind = labels[vertex].channel;
-      route.latency_us += channel.latency_us;
-      route.bandwidth_gb_per_s = std::min(route.bandwidth_gb_per_s, channel.bandwidth_gb_per_s);
-      route.blocks_devices = route.blocks_devices || channel.blocks_devices;
-      route.cpu_overhead_us = std::max(route.cpu_overhead_us, channel.cpu_overhead_us);
-      route.cpu_overhead_ns_per_byte = std::max(route.cpu_overhead_ns_per_byte, channel.cpu_overhead_ns_per_byte);
-    }
-    routes.kind[d] = kind_of(route, length, routes);
+    if (ways[d].channel < 0) continue;
+    const size_t length = static_cast<size_t>(ways[d].hops);
+    ChannelId* const end = routes.channels.data() + static_cast<size_t>(d) * routes.longest + length;
+    routes.kind[d] = kind_of(route_along(ways, channels, d, end), length, routes);
   }
 }
 

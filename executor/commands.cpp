@@ -223,6 +223,49 @@ CommandResult summarize(const StrategyFile& file, const Machine& machine, const 
   return result;
 }
 
+using Note = std::function<void(const std::string&)>;
+
+// From the checkpoint, if there is one. Notes what is otherwise than the user may expect.
+void start(const TrainOptions& options, const TrainInputs& inputs, Trainer& trainer, const Note& note) {
+  if (inputs.initial) {
+    restore(trainer, *inputs.initial);
+    for (const std::string& text : state_notes(options.load, *inputs.initial, *inputs.file->graph.optimizer))
+      note(text);
+  }
+  if (trainer.program().default_issue_order() && !inputs.file->issue_order.empty())
+    note(options.strategy + ": the issue order does not fit the configurations; using the default order");
+}
+
+RunSettings run_settings(const TrainOptions& options, const TrainInputs& inputs, const Observers& observers,
+                         const RunCallbacks& callbacks) {
+  RunSettings settings;
+  settings.iterations = options.iterations;
+  settings.epochs = options.epochs;
+  settings.data = inputs.data.get();
+  settings.shuffle = !options.data.empty();
+  settings.evaluation = inputs.evaluation.get();
+  settings.timekeeper = &observers.timekeeper;
+  settings.records_iteration = observers.recorder != nullptr;
+  settings.callbacks = callbacks;
+  settings.checkpoint_every = options.save_every;
+  return settings;
+}
+
+// All ranks give what they hold; the first one writes it.
+void save_run(const TrainOptions& options, const TrainInputs& inputs, Trainer& trainer, const HostTensors& weights) {
+  std::map<std::string, HostTensors> states = gather_states(trainer.program());
+  if (trainer.program().transport().rank() != 0) return;
+  save_checkpoint(options.save, inputs.file->graph,
+                  {weights, std::move(states), trainer.iterations(), trainer.program().updates(),
+                   inputs.initial ? inputs.initial->pytorch : ""});
+}
+
+// All ranks give what they did; the first one writes it.
+void write_trace(const std::string& path, Program& program, const Observers& observers, const StrategyFile& file) {
+  const std::string trace = gather_trace(program, observers.timekeeper.events(), device_names(file));
+  if (program.transport().rank() == 0) write_file_atomically(path, trace);
+}
+
 }  // namespace
 
 CommandResult run_train(const TrainOptions& options, const TrainContext& context, Transport& host) {
@@ -236,7 +279,7 @@ CommandResult run_train(const TrainOptions& options, const TrainContext& context
   run_together(host, [&] { choice = choose_device(device_request(options, file), look_for_gpus(host.place()), host); });
 
   const bool first = host.rank() == 0;
-  const auto note = [&](const std::string& line) {
+  const Note note = [&](const std::string& line) {
     if (first) context.note(line);
   };
   const int cores = std::min(file.topology.model_of(host.rank()).cores, usable_processors().count());
@@ -251,33 +294,15 @@ CommandResult run_train(const TrainOptions& options, const TrainContext& context
   for (const std::string& text :
        {precision_note(file.settings.precision, *machine.backend), choice.note, observers.note})
     if (!text.empty()) note("note: " + text);
-  if (inputs.initial) {
-    restore(trainer, *inputs.initial);
-    for (const std::string& text : state_notes(options.load, *inputs.initial, *file.graph.optimizer)) note(text);
-  }
-  if (program.default_issue_order() && !file.issue_order.empty())
-    note(options.strategy + ": the issue order does not fit the configurations; using the default order");
+  start(options, inputs, trainer, note);
 
-  RunSettings settings;
-  settings.iterations = options.iterations;
-  settings.epochs = options.epochs;
-  settings.data = inputs.data.get();
-  settings.shuffle = !options.data.empty();
-  settings.evaluation = inputs.evaluation.get();
-  settings.timekeeper = &observers.timekeeper;
-  settings.records_iteration = observers.recorder != nullptr;
-  settings.callbacks = context.run;
+  RunSettings settings = run_settings(options, inputs, observers, context.run);
   HostTensors weights;
   // What the run has reached, whole files alone: the last one stays until the next one is complete.
   const auto save = [&] {
     weights = gather_parameters(program, ParameterData::weight);
-    std::map<std::string, HostTensors> states = gather_states(program);
-    if (first)
-      save_checkpoint(options.save, file.graph,
-                      {weights, std::move(states), trainer.iterations(), program.updates(),
-                       inputs.initial ? inputs.initial->pytorch : ""});
+    save_run(options, inputs, trainer, weights);
   };
-  settings.checkpoint_every = options.save_every;
   settings.callbacks.on_checkpoint = save;
   const RunResult run = run_training(trainer, settings);
   if (observers.recorder && !observers.recorder->failure().empty())
@@ -285,10 +310,7 @@ CommandResult run_train(const TrainOptions& options, const TrainContext& context
 
   if (!options.save.empty()) save();
   else if (options.verify) weights = gather_parameters(program, ParameterData::weight);
-  if (!options.trace.empty()) {
-    const std::string trace = gather_trace(program, observers.timekeeper.events(), device_names(file));
-    if (first) write_file_atomically(options.trace, trace);
-  }
+  if (!options.trace.empty()) write_trace(options.trace, program, observers, file);
   CommandResult result;
   if (first) {
     std::optional<Verification> verification;

@@ -32,6 +32,26 @@ std::string first_line_with(const std::string& path, const std::string& key) {
   return "unknown";
 }
 
+// Of each phase as many as the settings ask for, unless something is `done` before.
+template <typename Work>
+Vector<Vector<double>> samples_us(MeasurementLane& lane, const MeasurementSettings& settings, int phases,
+                                  const Work& make_ready, const Work& work, const std::atomic<bool>& done) {
+  Vector<Vector<double>> samples(phases);
+  double measured_ms = 0;
+  for (int repetition = 0; !done && repetition < settings.most_samples &&
+                           (repetition < settings.least_samples || measured_ms < settings.least_ms);
+       ++repetition)
+    for (int phase = 0; phase < phases; ++phase) {
+      make_ready(lane, phase, repetition);
+      lane.backend().start_stopwatch();
+      work(lane, phase, repetition);
+      const double us = lane.backend().stop_stopwatch_us();
+      samples[phase].push_back(us);
+      measured_ms += us / 1e3;
+    }
+  return samples;
+}
+
 }  // namespace
 
 KernelMeasurement::KernelMeasurement(MakeBackend make_backend, MeasurementSettings settings) : settings_(settings) {
@@ -46,7 +66,7 @@ Vector<ProfileEntry> KernelMeasurement::time(int phases, const Prepare& prepare,
   std::atomic<int> ready{0};
   std::atomic<bool> done{false};
   Vector<std::exception_ptr> failures(lanes_.size());
-  Vector<Vector<double>> samples(phases);
+  Vector<Vector<double>> samples;
   const auto guarded = [&](size_t lane, const std::function<void()>& body) {
     try {
       body();
@@ -84,18 +104,7 @@ Vector<ProfileEntry> KernelMeasurement::time(int phases, const Prepare& prepare,
   }
   guarded(0, [&] {
     warm_up(0);
-    double measured_ms = 0;
-    for (int repetition = 0; !done && repetition < settings_.most_samples &&
-                             (repetition < settings_.least_samples || measured_ms < settings_.least_ms);
-         ++repetition)
-      for (int phase = 0; phase < phases; ++phase) {
-        make_ready(*lanes_[0], phase, repetition);
-        lanes_[0]->backend().start_stopwatch();
-        work(*lanes_[0], phase, repetition);
-        const double us = lanes_[0]->backend().stop_stopwatch_us();
-        samples[phase].push_back(us);
-        measured_ms += us / 1e3;
-      }
+    samples = samples_us(*lanes_[0], settings_, phases, make_ready, work, done);
   });
   done = true;
   for (std::thread& other : others) other.join();

@@ -259,65 +259,76 @@ Vector<int64_t> MemoryModel::buffers_of_collectives(int e, const Vector<Collecti
   return most;
 }
 
+namespace {
+
+// What the consumers of a part's output do with it and its gradient.
+struct OutputUse {
+  int contributions = 0;  // to the gradient
+  bool in_place = false, received = false, kept = false;
+  int64_t staged = 0;  // bytes of contributions that are received and cover the whole output
+};
+
+void add_collective_uses(TaskGraphBuilder& builder, int e, const Strategy& strategy,
+                         const Vector<Collective>& collectives, Vector<OutputUse>& uses) {
+  const Edge& edge = builder.edges()[e];
+  const auto exchanges = builder.exchanges(e, strategy[edge.producer].degrees, strategy[edge.consumer].degrees);
+  for (int number : collectives.indices())
+    for (int32_t part : exchanges->exchanges[number].producers) {
+      OutputUse& use = uses[part];
+      ++use.contributions;
+      if (receives_packed(reversed(collectives[number].kind))) continue;
+      use.received = true;
+      use.staged += aligned(exchanges->producer_bytes[part]);
+    }
+}
+
+void add_uses(TaskGraphBuilder& builder, int e, const Strategy& strategy, Vector<OutputUse>& uses) {
+  const Edge& edge = builder.edges()[e];
+  const bool contributes = has_gradient(builder.graph(), edge);
+  if (const Vector<Collective> collectives = builder.collectives(e, strategy); !collectives.empty()) {
+    if (contributes) add_collective_uses(builder, e, strategy, collectives, uses);
+    return;
+  }
+  const Operator& reader = builder.graph().operators[edge.consumer];
+  const bool reads_again = reader.has_backward && reader.definition->backward_reads_input(edge.input);
+  const Vector<DeviceId>&producers = strategy[edge.producer].devices, &consumers = strategy[edge.consumer].devices;
+  for (const auto pairs = builder.pairs(e, strategy); const BlockPair& pair : *pairs) {
+    OutputUse& use = uses[pair.producer_part];
+    const bool local = producers[pair.producer_part] == consumers[pair.consumer_part];
+    if (reads_again && edge_copy(pair, local, Direction::forward).destination == BlockUse::in_place) use.kept = true;
+    if (!contributes) continue;
+    ++use.contributions;
+    const BlockUse contribution = edge_copy(pair, local, Direction::backward).destination;
+    if (contribution == BlockUse::in_place) use.in_place = true;
+    if (contribution != BlockUse::whole) continue;
+    use.received = true;
+    use.staged += aligned(pair.bytes);
+  }
+}
+
+}  // namespace
+
 // For a short time gradients of outputs that are not one consumer's own contribution; outputs that a consumer on the
 // device reads in place in its backward pass.
 MemoryModel::NeedList MemoryModel::needs_of_tensor(TensorId id, const Strategy& strategy) {
   const Tensor& tensor = graph().tensors[id];
   if (tensor.producer < 0 || graph().operators[tensor.producer].definition->is_loss()) return {};
   const Operator& op = graph().operators[tensor.producer];
-  struct Gradient {
-    int contributions = 0;
-    bool in_place = false, received = false, kept = false;
-    int64_t staged = 0;  // bytes of contributions that are received and cover the whole output
-  };
   const Configuration& producer = strategy[tensor.producer];
-  Vector<Gradient> gradients(producer.devices.size());
-  for (int e : edges_of_tensor_[id]) {
-    const Edge& edge = builder_.edges()[e];
-    const bool contributes = has_gradient(graph(), edge);
-    const Operator& reader = graph().operators[edge.consumer];
-    const bool reads_again = reader.has_backward && reader.definition->backward_reads_input(edge.input);
-    const Vector<DeviceId>& consumers = strategy[edge.consumer].devices;
-    if (const Vector<Collective> collectives = builder_.collectives(e, strategy); !collectives.empty()) {
-      if (!contributes) continue;
-      const auto exchanges = builder_.exchanges(e, producer.degrees, strategy[edge.consumer].degrees);
-      for (int number : collectives.indices())
-        for (int32_t part : exchanges->exchanges[number].producers) {
-          Gradient& gradient = gradients[part];
-          ++gradient.contributions;
-          if (receives_packed(reversed(collectives[number].kind))) continue;
-          gradient.received = true;
-          gradient.staged += aligned(exchanges->producer_bytes[part]);
-        }
-      continue;
-    }
-    for (const auto pairs = builder_.pairs(e, strategy); const BlockPair& pair : *pairs) {
-      Gradient& gradient = gradients[pair.producer_part];
-      const bool local = producer.devices[pair.producer_part] == consumers[pair.consumer_part];
-      if (reads_again && edge_copy(pair, local, Direction::forward).destination == BlockUse::in_place)
-        gradient.kept = true;
-      if (!contributes) continue;
-      ++gradient.contributions;
-      const BlockUse use = edge_copy(pair, local, Direction::backward).destination;
-      if (use == BlockUse::in_place) gradient.in_place = true;
-      if (use != BlockUse::whole) continue;
-      gradient.received = true;
-      gradient.staged += aligned(pair.bytes);
-    }
-  }
+  Vector<OutputUse> uses(producer.devices.size());
+  for (int e : edges_of_tensor_[id]) add_uses(builder_, e, strategy, uses);
   const bool keeps_outputs = op.has_backward && op.definition->backward_reads_output();
   const bool all_at_once = op.definition->has_statistics(producer.degrees, /*backward=*/true);
   const PartBytes& bytes = part_bytes(tensor.producer, producer.degrees);
   NeedList needs;
-  for (int part : gradients.indices()) {
-    const Gradient& gradient = gradients[part];
+  for (int part : uses.indices()) {
+    const OutputUse& use = uses[part];
     const int64_t output = bytes.outputs[tensor.output][part];
-    const bool single = gradient.contributions == 1;
+    const bool single = use.contributions == 1;
     int64_t added_up = 0;
-    if (op.has_backward && single && gradient.received) added_up = output;
-    else if (op.has_backward && !(single && gradient.in_place)) added_up = output + gradient.staged;
-    const Need need{producer.devices[part],
-                    (gradient.kept && !keeps_outputs ? output : 0) + (all_at_once ? added_up : 0),
+    if (op.has_backward && single && use.received) added_up = output;
+    else if (op.has_backward && !(single && use.in_place)) added_up = output + use.staged;
+    const Need need{producer.devices[part], (use.kept && !keeps_outputs ? output : 0) + (all_at_once ? added_up : 0),
                     all_at_once ? 0 : added_up};
     if (need.bytes > 0 || need.on_demand > 0) needs.push_back(need);
   }

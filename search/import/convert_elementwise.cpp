@@ -139,7 +139,7 @@ std::optional<Value> with_relative_bias(Conversion& c, const Node& node, const V
   return result;
 }
 
-Value of_two(Conversion& c, const Node& node, const std::string& type, Value a, Value b);
+Value of_two(Conversion& c, const Node& node, const std::string& type, const Value& a, const Value& b);
 
 // x * constant or x + constant, by a parameter where the constant is trained, and a fixed one otherwise.
 // `name`: of the constant where it may be trained.
@@ -185,17 +185,24 @@ bool has_size_one_where_other_has_not(const Shape& small, const Shape& large) {
   return false;
 }
 
-// Two values of the graph. Of different shapes: only for sums, differences and products.
-Value of_two(Conversion& c, const Node& node, const std::string& type, Value a, Value b) {
+// Two values of the graph, of which the first one has all axes.
+struct Operands {
+  Value a, b;
+  Vector<int> partner;   // by atom of a: that of b; -1: b is the same along it
+  bool swapped = false;  // b is the node's first input
+};
+
+bool has_samples(const Value& value) {
+  const Axis order = value.in_order();
+  return std::find(order.begin(), order.end(), 0) != order.end();
+}
+
+Operands in_order(Conversion& c, const Node& node, Value a, Value b) {
   while (a.axes.size() < b.axes.size()) a.axes.insert(a.axes.begin(), Axis{});
   while (b.axes.size() < a.axes.size()) b.axes.insert(b.axes.begin(), Axis{});
   bool swapped = has_size_one_where_other_has_not(a.shape(), b.shape());
   if (swapped) std::swap(a, b);
   // What is the same for all samples lies along the other one's samples.
-  const auto has_samples = [](const Value& value) {
-    const Axis order = value.in_order();
-    return std::find(order.begin(), order.end(), 0) != order.end();
-  };
   const bool none = !has_samples(a) && !has_samples(b);
   const bool one = !none && !(has_samples(a) && has_samples(b));
   if (one && !has_samples(a)) {
@@ -205,65 +212,73 @@ Value of_two(Conversion& c, const Node& node, const std::string& type, Value a, 
   for (const int axis : a.axes.indices())
     if (one && std::find(a.axes[axis].begin(), a.axes[axis].end(), 0) != a.axes[axis].end() && !b.axes[axis].empty())
       c.fail(node, "combines samples with what differs along them, which is not understood");
-  Vector<int> partner(a.atoms.size(), -1);
-  bool whole = true;
-  for (const int axis : a.axes.indices()) {
-    if (b.axes[axis].empty() && !a.axes[axis].empty()) {
-      whole = false;
-      continue;
-    }
-    if (!refine(a, axis, b, axis))
+  for (const int axis : a.axes.indices())
+    if ((!b.axes[axis].empty() || a.axes[axis].empty()) && !refine(a, axis, b, axis))
       c.fail(node, "combines tensors whose axes of shape " + to_string(a.shape()) + " are made up differently");
-  }
-  partner.assign(a.atoms.size(), -1);
+  Vector<int> partner(a.atoms.size(), -1);
   for (const int axis : a.axes.indices())
     for (const int i : b.axes[axis].indices()) partner[a.axes[axis][i]] = b.axes[axis][i];
   if (none || one) partner[0] = 0;
-  whole = std::none_of(partner.begin(), partner.end(), [](int atom) { return atom < 0; });
-  if (whole) {
-    // The second one is moved as the first one lies.
-    Vector<Axis> physical;
-    Vector<bool> has(a.atoms.size(), true);
-    const Vector<Axis> lying = kept_or(a, has, {});
-    Axis rest;
-    for (int atom = 1; atom < a.atoms.count(); ++atom) rest.push_back(atom);
-    const Vector<Axis> flat{{0}, rest};
-    const Value first = lying.empty() ? c.arranged(node, a, flat) : a;
-    for (const Axis& axis : lying.empty() ? flat : lying) {
-      physical.emplace_back();
-      for (const int atom : axis) physical.back().push_back(partner[atom]);
-    }
-    const Value second = c.arranged(node, b, physical);
-    Value result = first;
-    result.tensor = c.add(node, type,
-                          swapped ? Vector<std::string>{second.tensor, first.tensor}
-                                  : Vector<std::string>{first.tensor, second.tensor})[0]
-                        .tensor;
-    return result;
+  return {std::move(a), std::move(b), std::move(partner), swapped};
+}
+
+// The second one's axes as the first one's lie.
+Vector<Axis> partners(const Operands& operands, const Vector<Axis>& lying) {
+  Vector<Axis> axes;
+  for (const Axis& axis : lying) {
+    axes.emplace_back();
+    for (const int atom : axis) axes.back().push_back(operands.partner[atom]);
   }
-  if (partner[0] < 0) c.fail(node, "combines samples with what is the same for all of them");
+  return axes;
+}
+
+Value of_one_shape(Conversion& c, const Node& node, const std::string& type, const Operands& operands) {
+  const Value& a = operands.a;
+  const Vector<Axis> lying = kept_or(a, Vector<bool>(a.atoms.size(), true), {});
+  Axis rest;
+  for (int atom = 1; atom < a.atoms.count(); ++atom) rest.push_back(atom);
+  const Vector<Axis> flat{{0}, rest};
+  const Value first = lying.empty() ? c.arranged(node, a, flat) : a;
+  const Value second = c.arranged(node, operands.b, partners(operands, lying.empty() ? flat : lying));
+  Value result = first;
+  result.tensor = c.add(node, type,
+                        operands.swapped ? Vector<std::string>{second.tensor, first.tensor}
+                                         : Vector<std::string>{first.tensor, second.tensor})[0]
+                      .tensor;
+  return result;
+}
+
+Value of_different_shapes(Conversion& c, const Node& node, const std::string& type, const Operands& operands) {
+  if (operands.partner[0] < 0) c.fail(node, "combines samples with what is the same for all of them");
   Vector<bool> has;
-  for (const int other : partner) has.push_back(other >= 0);
-  const Vector<Axis> blocks = kept_or(a, has, blocks_of(a, has));
-  Value large = c.arranged(node, a, blocks);
-  Vector<Axis> physical;
+  for (const int other : operands.partner) has.push_back(other >= 0);
+  const Vector<Axis> blocks = kept_or(operands.a, has, blocks_of(operands.a, has));
+  Value large = c.arranged(node, operands.a, blocks);
+  Vector<Axis> common;
   Vector<int> axes;
   for (const int block : blocks.indices()) {
     if (blocks[block].empty() || !has[blocks[block][0]]) continue;
     axes.push_back(block);
-    physical.emplace_back();
-    for (const int atom : blocks[block]) physical.back().push_back(partner[atom]);
+    common.push_back(blocks[block]);
   }
-  Value small = c.arranged(node, b, physical);
+  Value small = c.arranged(node, operands.b, partners(operands, common));
   if (type == "sub") {  // large - small, or small - large
-    if (swapped) large = c.add_elementwise(node, "affine", large, {{"factor", -1}});
-    else small = c.add_elementwise(node, "affine", small, {{"factor", -1}});
+    Value& negative = operands.swapped ? large : small;
+    negative = c.add_elementwise(node, "affine", negative, {{"factor", -1}});
   }
   Value result = large;
   result.tensor =
       c.add(node, type == "mul" ? "broadcast_mul" : "broadcast_add", {large.tensor, small.tensor}, {{"axes", axes}})[0]
           .tensor;
   return result;
+}
+
+// Of different shapes: only for sums, differences and products.
+Value of_two(Conversion& c, const Node& node, const std::string& type, const Value& a, const Value& b) {
+  const Operands operands = in_order(c, node, a, b);
+  const Vector<int>& partner = operands.partner;
+  const bool whole = std::none_of(partner.begin(), partner.end(), [](int atom) { return atom < 0; });
+  return whole ? of_one_shape(c, node, type, operands) : of_different_shapes(c, node, type, operands);
 }
 
 // Is what the node writes read by softmax alone, and some element of each of its rows kept? Then a very low number that

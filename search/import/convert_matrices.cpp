@@ -73,6 +73,71 @@ void refine_batch_axes(Conversion& c, const Node& node, Value& a, Value& b) {
 
 bool is_one_axis(const Value& x, size_t axes) { return x.axes.size() == axes && x.batch_axis() == 0; }
 
+// Those in front of the last two, the samples first, also where heads come before them on a common axis.
+std::pair<Axis, Axis> batch_atoms(Conversion& c, const Node& node, const Value& a, const Value& b) {
+  Axis of_a, of_b;
+  for (int axis = 0; axis + 2 < a.axes.count(); ++axis) {
+    of_a.insert(of_a.end(), a.axes[axis].begin(), a.axes[axis].end());
+    of_b.insert(of_b.end(), b.axes[axis].begin(), b.axes[axis].end());
+  }
+  const auto samples = std::find(of_a.begin(), of_a.end(), 0) - of_a.begin();
+  if (samples == of_a.count() || of_b[samples] != 0) c.fail(node, "multiplies across samples, which is not understood");
+  for (Axis* batch : {&of_a, &of_b}) {
+    batch->erase(batch->begin() + samples);
+    batch->insert(batch->begin(), 0);
+  }
+  return {of_a, of_b};
+}
+
+// An operand of an einsum: other batch axes, and two axes with a letter each.
+struct EinsumOperand {
+  Vector<std::pair<Axis, char>> blocks;  // as they lie
+  EinsumOperand(const Axis& batch, const Axis& second, char second_letter, const Axis& third, char third_letter)
+      : blocks{{Axis(batch.begin() + 1, batch.end()), 'h'}, {second, second_letter}, {third, third_letter}} {
+    std::sort(blocks.begin(), blocks.end());
+  }
+  std::string letters() const {
+    std::string text = "b";  // the sample
+    for (const auto& [axis, letter] : blocks) text += letter;
+    return text;
+  }
+  Vector<Axis> axes() const {
+    Vector<Axis> axes{{0}};
+    for (const auto& [axis, letter] : blocks) axes.push_back(axis);
+    return axes;
+  }
+};
+
+// [batch, others, rows, inner] and [batch, others, inner, columns], as an einsum of the operands as they lie.
+Value product_by_einsum(Conversion& c, const Node& node, const Value& a, const Value& b) {
+  const int rank = a.axes.count(), rows = rank - 2, columns = rank - 1;
+  const auto [batch_a, batch_b] = batch_atoms(c, node, a, b);
+  const EinsumOperand left(batch_a, a.axes[rows], 'l', a.axes[rank - 1], 'k'),
+      right(batch_b, b.axes[rank - 2], 'k', b.axes[columns], 'm');
+  const std::string first = c.arranged(node, a, left.axes()).tensor, second = c.arranged(node, b, right.axes()).tensor;
+  Value result =
+      c.add(node, "einsum", {first, second}, {{"equation", left.letters() + "," + right.letters() + "->bhlm"}})[0];
+  // Its atoms: those of the batch axes, of the rows and of the columns.
+  result.atoms.clear();
+  result.axes.assign(static_cast<size_t>(rank), Axis{});
+  Vector<int> place(a.atoms.size(), 0);
+  for (const int atom : batch_a) {
+    place[atom] = result.atoms.count();
+    result.atoms.push_back(a.atoms[atom]);
+  }
+  for (int axis = 0; axis + 2 < rank; ++axis)
+    for (const int atom : a.axes[axis]) result.axes[axis].push_back(place[atom]);
+  const auto take = [&](const Value& from, int axis) {
+    for (const int atom : from.axes[axis]) {
+      result.axes[axis].push_back(result.atoms.count());
+      result.atoms.push_back(from.atoms[atom]);
+    }
+  };
+  take(a, rows);
+  take(b, columns);
+  return result;
+}
+
 }  // namespace
 
 // What the pass linear_of_product makes of a product with a weight and a sum after it: input, weight [in, out], bias.
@@ -103,7 +168,7 @@ void convert_matmul(Conversion& c, const Node& node) {
   Value a = c.value(node, 0), b = c.value(node, 1);
   if (a.axes.size() < 2 || b.axes.size() < 2) c.fail(node, "multiplies by a vector, which is not understood");
   refine_batch_axes(c, node, a, b);
-  const int rank = a.axes.count(), rows = rank - 2, inner = rank - 1, columns = rank - 1, inner_of_b = rank - 2;
+  const int inner = a.axes.count() - 1, columns = inner, inner_of_b = inner - 1;
   if (!refine(a, inner, b, inner_of_b))
     c.fail(node, "multiplies tensors of shapes " + to_string(a.shape()) + " and " + to_string(b.shape()) +
                      ", whose common axis is made up differently");
@@ -116,61 +181,7 @@ void convert_matmul(Conversion& c, const Node& node) {
     const Json attributes = across ? Json{{"transpose", true}} : Json::object();
     return c.set(node, 0, c.add(node, "matmul", {a.tensor, b.tensor}, attributes)[0]);
   }
-  // [batch, others, rows, inner] and [batch, others, inner, columns], as an einsum of the operands as they lie.
-  Axis batch_a, batch_b;
-  for (int axis = 0; axis + 2 < rank; ++axis) {
-    batch_a.insert(batch_a.end(), a.axes[axis].begin(), a.axes[axis].end());
-    batch_b.insert(batch_b.end(), b.axes[axis].begin(), b.axes[axis].end());
-  }
-  // Samples come first, also where heads come before them on a common axis.
-  const auto samples = std::find(batch_a.begin(), batch_a.end(), 0) - batch_a.begin();
-  if (samples == batch_a.count() || batch_b[samples] != 0)
-    c.fail(node, "multiplies across samples, which is not understood");
-  for (Axis* batch : {&batch_a, &batch_b}) {
-    batch->erase(batch->begin() + samples);
-    batch->insert(batch->begin(), 0);
-  }
-  const Axis order_a = batch_a;
-  const auto arranged = [&](Value& x, const Axis& batch, const Axis& second, const Axis& third) {
-    Vector<Axis> blocks{{0}, Axis(batch.begin() + 1, batch.end()), second, third};
-    std::sort(blocks.begin() + 1, blocks.end());
-    x = c.arranged(node, x, blocks);
-  };
-  const Value a_before = a, b_before = b;
-  arranged(a, batch_a, a.axes[rows], a.axes[inner]);
-  arranged(b, batch_b, b.axes[inner_of_b], b.axes[columns]);
-  // Letters in the order of the blocks: b the sample, h other batch axes, l rows, k inner, m columns.
-  const auto letters = [](const Axis& batch, const Axis& second, char second_letter, const Axis& third,
-                          char third_letter) {
-    Vector<std::pair<Axis, char>> blocks{
-        {Axis(batch.begin() + 1, batch.end()), 'h'}, {second, second_letter}, {third, third_letter}};
-    std::sort(blocks.begin(), blocks.end());
-    std::string text = "b";
-    for (const auto& [axis, letter] : blocks) text += letter;
-    return text;
-  };
-  const std::string equation = letters(batch_a, a_before.axes[rows], 'l', a_before.axes[inner], 'k') + "," +
-                               letters(batch_b, b_before.axes[inner_of_b], 'k', b_before.axes[columns], 'm') + "->bhlm";
-  Value result = c.add(node, "einsum", {a.tensor, b.tensor}, {{"equation", equation}})[0];
-  // Its atoms: those of the batch axes, of the rows and of the columns.
-  result.atoms.clear();
-  result.axes.assign(static_cast<size_t>(rank), Axis{});
-  const auto take = [&](const Value& from, const Axis& axis, int to) {
-    for (const int atom : axis) {
-      result.axes[to].push_back(result.atoms.count());
-      result.atoms.push_back(from.atoms[atom]);
-    }
-  };
-  Vector<int> place(a_before.atoms.size(), 0);
-  for (const int atom : order_a) {
-    place[atom] = result.atoms.count();
-    result.atoms.push_back(a_before.atoms[atom]);
-  }
-  for (int axis = 0; axis + 2 < rank; ++axis)
-    for (const int atom : a_before.axes[axis]) result.axes[axis].push_back(place[atom]);
-  take(a_before, a_before.axes[rows], rows);
-  take(b_before, b_before.axes[columns], columns);
-  c.set(node, 0, result);
+  c.set(node, 0, product_by_einsum(c, node, a, b));
 }
 
 void convert_einsum(Conversion& c, const Node& node) {

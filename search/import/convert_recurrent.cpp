@@ -162,64 +162,56 @@ Layer layer_of(Conversion& c, const Node& node) {
           initial_state(c, node, 6)};
 }
 
+// Each position of the sequence as [batch, channels].
+Vector<std::string> steps_of(Conversion& c, const Node& node, const Layer& layer) {
+  const auto flat = [&](const std::string& tensor, const std::string& suffix) {
+    const std::string name = c.builder.unique_name(c.name_of(node) + ".x" + suffix);
+    return c.builder.add_one({name, "flatten", {tensor}, Json::object(), "", node.text()}).tensor;
+  };
+  if (layer.length == 1) return {flat(layer.x.tensor, "")};
+  Vector<std::string> steps;
+  for (const Value& part :
+       c.add(node, "split", {layer.x.tensor}, {{"axis", 1}, {"sizes", Vector<int64_t>(layer.length, int64_t{1})}}))
+    steps.push_back(flat(part.tensor, ".t" + std::to_string(steps.size())));
+  return steps;
+}
+
+Axis hidden_axis(const Layer& layer, int atom) { return layer.hidden > 1 ? Axis{atom} : Axis{}; }
+
+// [batch, length, directions, hidden] as ONNX's [length, directions, batch, hidden].
+Value all_states(Conversion& c, const Node& node, const Layer& layer, const Vector<Unrolled>& unrolled) {
+  Vector<std::string> stacked;
+  for (const Unrolled& one : unrolled) stacked.push_back(c.add(node, "stack", one.states)[0].tensor);
+  const std::string joined = stacked.size() == 1 ? stacked[0] : c.add(node, "concat", stacked, {{"axis", 2}})[0].tensor;
+  Value all = Value::plain(joined, c.builder.shape(joined));
+  all.atoms = {all.atoms[0]};
+  for (const int64_t size : {layer.length, layer.directions, layer.hidden})
+    if (size > 1) all.atoms.push_back(size);
+  const int length_atoms = layer.length > 1 ? 1 : 0, directions_atoms = layer.directions > 1 ? 1 : 0;
+  all.axes = {length_atoms ? Axis{1} : Axis{},
+              directions_atoms ? Axis{1 + length_atoms} : Axis{},
+              {0},
+              hidden_axis(layer, 1 + length_atoms + directions_atoms)};
+  return all;
+}
+
 }  // namespace
 
 void convert_lstm(Conversion& c, const Node& node) {
   const Layer layer = layer_of(c, node);
   const std::string direction = c.model.text(node, "direction", "forward");
-  // Each position of the sequence as [batch, channels].
-  Vector<std::string> steps;
-  if (layer.length == 1) {
-    steps = {c.builder
-                 .add_one({c.builder.unique_name(c.name_of(node) + ".x"),
-                           "flatten",
-                           {layer.x.tensor},
-                           Json::object(),
-                           "",
-                           node.text()})
-                 .tensor};
-  } else {
-    const Vector<Value> parts =
-        c.add(node, "split", {layer.x.tensor}, {{"axis", 1}, {"sizes", Vector<int64_t>(layer.length, int64_t{1})}});
-    for (const Value& part : parts)
-      steps.push_back(c.builder
-                          .add_one({c.builder.unique_name(c.name_of(node) + ".x.t" + std::to_string(steps.size())),
-                                    "flatten",
-                                    {part.tensor},
-                                    Json::object(),
-                                    "",
-                                    node.text()})
-                          .tensor);
-  }
+  const Vector<std::string> steps = steps_of(c, node, layer);
   Vector<Unrolled> unrolled{unroll(c, node, layer, steps, 0, direction == "reverse")};
   if (layer.directions == 2) unrolled.push_back(unroll(c, node, layer, steps, 1, true));
-  const auto hidden_axis = [&](int atom) { return layer.hidden > 1 ? Axis{atom} : Axis{}; };
-  if (node.has_output(0)) {
-    Vector<std::string> stacked;
-    for (const Unrolled& one : unrolled) stacked.push_back(c.add(node, "stack", one.states)[0].tensor);
-    const std::string joined =
-        stacked.size() == 1 ? stacked[0] : c.add(node, "concat", stacked, {{"axis", 2}})[0].tensor;
-    // [batch, length, directions, hidden] as ONNX's [length, directions, batch, hidden].
-    Value all = Value::plain(joined, c.builder.shape(joined));
-    const int length_atoms = layer.length > 1 ? 1 : 0;
-    all.atoms = {all.atoms[0]};
-    if (layer.length > 1) all.atoms.push_back(layer.length);
-    if (layer.directions > 1) all.atoms.push_back(layer.directions);
-    if (layer.hidden > 1) all.atoms.push_back(layer.hidden);
-    const int directions_atoms = layer.directions > 1 ? 1 : 0;
-    all.axes = {length_atoms ? Axis{1} : Axis{},
-                directions_atoms ? Axis{1 + length_atoms} : Axis{},
-                {0},
-                hidden_axis(1 + length_atoms + directions_atoms)};
-    c.set(node, 0, all);
-  }
+  if (node.has_output(0)) c.set(node, 0, all_states(c, node, layer, unrolled));
   for (const size_t output : {1u, 2u}) {
     if (!node.has_output(output)) continue;
     Vector<std::string> last;
     for (const Unrolled& one : unrolled) last.push_back(output == 1 ? one.last_h : one.last_c);
     const std::string tensor = last.size() == 1 ? last[0] : c.add(node, "stack", last)[0].tensor;
     Value state = Value::plain(tensor, c.builder.shape(tensor));
-    state.axes = last.size() == 1 ? Vector<Axis>{{}, {0}, hidden_axis(1)} : Vector<Axis>{{1}, {0}, hidden_axis(2)};
+    state.axes =
+        last.size() == 1 ? Vector<Axis>{{}, {0}, hidden_axis(layer, 1)} : Vector<Axis>{{1}, {0}, hidden_axis(layer, 2)};
     c.set(node, output, state);
   }
 }

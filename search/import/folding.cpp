@@ -699,31 +699,57 @@ bool drops(const Model& model, const Node& node, const Constants& in) {
          model.number_or_input(node, "ratio", 1, 0.5) > 0;
 }
 
+// For Shape, Size and EyeLike, the input's shape alone must be known.
+std::optional<Constant> of_shape(const Model& model, const Node& node) {
+  const Constant* input = model.constant(node.inputs[0]);
+  const auto it = model.shapes.find(node.inputs[0]);
+  if (!input && it == model.shapes.end()) return std::nullopt;
+  const Shape& shape = input ? input->shape : it->second;
+  if (node.op == "Size") return Constant::of_integers({}, {volume(shape)});
+  if (node.op == "EyeLike") return diagonal(model, node, shape);
+  const int64_t rank = shape.count();
+  const auto clamp = [&](int64_t at) { return std::clamp<int64_t>(at < 0 ? at + rank : at, 0, rank); };
+  const int64_t begin = clamp(model.integer(node, "start", 0)), end = clamp(model.integer(node, "end", rank));
+  const Vector<int64_t> sizes(shape.begin() + begin, shape.begin() + std::max(begin, end));
+  return Constant::of_integers({sizes.count()}, sizes);
+}
+
+// Of operators whose result is known once its shape is.
+std::optional<Constant> in_known_shape(const Model& model, const Node& node, const Constants& in) {
+  const std::string& op = node.op;
+  static const std::set<std::string> all = {"Reshape", "Unsqueeze", "Squeeze",   "Flatten", "Expand",
+                                            "Tile",    "MatMul",    "Transpose", "Einsum"};
+  if (!all.count(op)) return std::nullopt;
+  const auto shapes = infer_shapes(model, node);
+  if (!shapes) return std::nullopt;
+  const Shape& shape = (*shapes)[0];
+  if (op == "MatMul") return product(model, node, *in[0], *in[1], shape);
+  if (op == "Einsum") return einsum(model, node, in, shape);
+  if (op == "Transpose") {
+    Vector<int> axes;
+    Vector<int64_t> otherwise;
+    for (int axis = shape.count() - 1; axis >= 0; --axis) otherwise.push_back(axis);
+    for (const int64_t axis : model.integers(node, "perm", otherwise)) axes.push_back(static_cast<int>(axis));
+    return transposed(*in[0], axes);
+  }
+  if (op == "Expand" || op == "Tile") {
+    // An initializer that is repeated for each sample stays one (a class token).
+    if (!in[0]->is_fixed() && repeats_samples(model, in[0]->shape, shape)) return std::nullopt;
+    expect_size(model, node, shape);
+    return op == "Tile" ? tiled(*in[0], shape) : expanded(*in[0], shape);
+  }
+  return with_shape(*in[0], shape);
+}
+
 std::optional<Vector<Constant>> compute(const Model& model, const Node& node) {
   const std::string& op = node.op;
   const auto one = [](Constant constant) { return Vector<Constant>{std::move(constant)}; };
-  if (op == "Constant") {
-    auto constant = constant_node(node);
+  const auto one_or_none = [&](std::optional<Constant> constant) {
     return constant ? std::optional(one(std::move(*constant))) : std::nullopt;
-  }
-  if ((op == "Shape" || op == "Size") && node.has_input(0)) {
-    const Constant* input = model.constant(node.inputs[0]);
-    const auto it = model.shapes.find(node.inputs[0]);
-    if (!input && it == model.shapes.end()) return std::nullopt;
-    const Shape& shape = input ? input->shape : it->second;
-    if (op == "Size") return one(Constant::of_integers({}, {volume(shape)}));
-    const int64_t rank = shape.count();
-    const auto clamp = [&](int64_t at) { return std::clamp<int64_t>(at < 0 ? at + rank : at, 0, rank); };
-    const int64_t begin = clamp(model.integer(node, "start", 0)), end = clamp(model.integer(node, "end", rank));
-    const Vector<int64_t> sizes(shape.begin() + begin, shape.begin() + std::max(begin, end));
-    return one(Constant::of_integers({sizes.count()}, sizes));
-  }
-  if (op == "EyeLike" && node.has_input(0)) {
-    const Constant* input = model.constant(node.inputs[0]);
-    const auto it = model.shapes.find(node.inputs[0]);
-    if (!input && it == model.shapes.end()) return std::nullopt;
-    return one(diagonal(model, node, input ? input->shape : it->second));
-  }
+  };
+  if (op == "Constant") return one_or_none(constant_node(node));
+  if ((op == "Shape" || op == "Size" || op == "EyeLike") && node.has_input(0))
+    return one_or_none(of_shape(model, node));
   Constants in;
   for (const std::string& name : node.inputs) {
     in.push_back(name.empty() ? nullptr : model.constant(name));
@@ -755,28 +781,7 @@ std::optional<Vector<Constant>> compute(const Model& model, const Node& node) {
   }
   if (op == "Clip") return one(clipped(model, node, *in[0]));
   if (op == "ScatterND" && has(3)) return one(scattered(model, node, in));
-  static const std::set<std::string> by_shape = {"Reshape", "Unsqueeze", "Squeeze",   "Flatten", "Expand",
-                                                 "Tile",    "MatMul",    "Transpose", "Einsum"};
-  if (!by_shape.count(op)) return std::nullopt;
-  const auto shapes = infer_shapes(model, node);
-  if (!shapes) return std::nullopt;
-  const Shape& shape = (*shapes)[0];
-  if (op == "MatMul") return one(product(model, node, *in[0], *in[1], shape));
-  if (op == "Einsum") return one(einsum(model, node, in, shape));
-  if (op == "Transpose") {
-    Vector<int> axes;
-    Vector<int64_t> otherwise;
-    for (int axis = shape.count() - 1; axis >= 0; --axis) otherwise.push_back(axis);
-    for (const int64_t axis : model.integers(node, "perm", otherwise)) axes.push_back(static_cast<int>(axis));
-    return one(transposed(*in[0], axes));
-  }
-  if (op == "Expand" || op == "Tile") {
-    // An initializer that is repeated for each sample stays one (a class token).
-    if (!in[0]->is_fixed() && repeats_samples(model, in[0]->shape, shape)) return std::nullopt;
-    expect_size(model, node, shape);
-    return one(op == "Tile" ? tiled(*in[0], shape) : expanded(*in[0], shape));
-  }
-  return one(with_shape(*in[0], shape));
+  return one_or_none(in_known_shape(model, node, in));
 }
 
 // Products with zeros are zeros, whatever is trained: the states in which RWKV begins.

@@ -141,14 +141,31 @@ std::string idle_text(const Strategy& strategy, const Topology& topology) {
          " used; the others are idle\n";
 }
 
-}  // namespace
-
-Json report_to_json(const SearchReport& report) {
+Json improvements_to_json(const SearchReport& report) {
   Json improvements = Json::array();
   for (const Improvement& found : report.improvements)
     improvements.push_back({{"after_s", found.after_s}, {"predicted_us", us(found.makespan)}});
+  return improvements;
+}
+
+Json baselines_to_json(const SearchReport& report) {
   Json baselines = Json::object();
   for (const Baseline& baseline : report.baselines) baselines[baseline.algorithm] = us(baseline.predicted);
+  return baselines;
+}
+
+// How many operators have their configuration from where.
+Json origins_to_json(const SearchReport& report) {
+  Json origins = Json::object();
+  for (const ConfigurationOrigin origin :
+       {ConfigurationOrigin::annotated, ConfigurationOrigin::propagated, ConfigurationOrigin::searched})
+    origins[std::string(to_string(origin))] = std::count(report.origins.begin(), report.origins.end(), origin);
+  return origins;
+}
+
+}  // namespace
+
+Json report_to_json(const SearchReport& report) {
   Json json = {
       {"algorithm", report.algorithm},
       {"note", report.note},
@@ -158,7 +175,7 @@ Json report_to_json(const SearchReport& report) {
       {"threads", report.threads},
       {"elapsed_s", report.elapsed_s},
       {"best_found_s", report.best_found_s},
-      {"improvements", improvements},
+      {"improvements", improvements_to_json(report)},
       {"ended", report.ended},
       {"total_s", report.total_s},
       {"proposals_per_s", report.elapsed_s > 0 ? static_cast<double>(report.proposals) / report.elapsed_s : 0.0},
@@ -180,7 +197,7 @@ Json report_to_json(const SearchReport& report) {
       {"predicted_fifo_us", us(report.predicted_fifo)},
       {"lower_bound_us", us(report.lower_bound)},
       {"fits_memory", report.feasible},
-      {"baselines", baselines},
+      {"baselines", baselines_to_json(report)},
       {"memory_bytes", report.memory_bytes},
       {"transfer_bytes", report.transfer_bytes},
       {"synchronization_bytes", report.synchronization_bytes},
@@ -190,13 +207,7 @@ Json report_to_json(const SearchReport& report) {
        {{"profile", report.sources.profile},
         {"measured", report.sources.measured},
         {"analytic", report.sources.analytic}}}};
-  if (!report.origins.empty()) {
-    json["origins"] = Json::object();
-    for (const ConfigurationOrigin origin :
-         {ConfigurationOrigin::annotated, ConfigurationOrigin::propagated, ConfigurationOrigin::searched})
-      json["origins"][std::string(to_string(origin))] =
-          std::count(report.origins.begin(), report.origins.end(), origin);
-  }
+  if (!report.origins.empty()) json["origins"] = origins_to_json(report);
   for (const BackgroundEffect& effect : report.background)
     json["background"].push_back(
         {{"strategy", effect.file}, {"without_us", us(effect.before)}, {"co_located_us", us(effect.after)}});

@@ -236,23 +236,21 @@ void Bounds::finish(OperatorId op, const Choice& choice, Entry& entry) {
 
 // The copies of this edge are known, those of the tasks' other edges at their least. Round trips, heads and tails end
 // where a task begins or has ended, so that each task of a path is counted once, with all of its copies.
-void Bounds::pass(int edge, const Choice& producer, const Entry& before, const Choice& consumer, const Entry& after,
-                  Passage& passage) {
-  const Edge& ends = space_.edges()[edge].edge;
+void Bounds::pass(const Ends& ends, Passage& passage) {
+  const auto& [edge, producer, before, consumer, after] = ends;
+  const OperatorId op = space_.edges()[edge].edge.consumer;
   const bool gradient = space_.edges()[edge].gradient;
   Crossing crossing;
   cross(edge, producer, consumer, crossing);
-  const EdgeCopies& producer_known = before.out[out_position_[edge]];
-  const EdgeCopies& consumer_known = after.in[in_position_[edge]];
+  const EdgeCopies& known = after.in[in_position_[edge]];
   passage.producer.forward = crossing.packing;
   passage.consumer.forward = crossing.input_copies;
   passage.consumer.backward = crossing.gradient_packing;
-  Parts forward, backward;  // durations of the consumer's tasks
+  Parts forward;  // durations of the consumer's tasks
   for (int q = 0; q < consumer.parts; ++q) {
-    const int64_t other_inputs = after.input_copies[q] - consumer_known.forward[q];
-    forward[q] =
-        forward_time(ends.consumer, consumer, q) + copy_time(ends.consumer, Direction::forward, consumer, q,
-                                                             other_inputs + crossing.input_copies[q], after.packing[q]);
+    const int64_t other_inputs = after.input_copies[q] - known.forward[q];
+    forward[q] = forward_time(op, consumer, q) + copy_time(op, Direction::forward, consumer, q,
+                                                           other_inputs + crossing.input_copies[q], after.packing[q]);
     passage.head[q] = no_path;
     passage.tail[q] = no_path;
   }
@@ -274,19 +272,28 @@ void Bounds::pass(int edge, const Choice& producer, const Entry& before, const C
   }
   passage.longest = 0;
   for (int p = 0; p < producer.parts; ++p) raise_to(passage.longest, before.head[p] + passage.forward_tail[p]);
-  if (!gradient) return;
+  if (gradient) pass_gradient(ends, crossing, to_back, passage);
+}
+
+void Bounds::pass_gradient(const Ends& ends, const Crossing& crossing, const Array<Parts, most_parts>& to_back,
+                           Passage& passage) {
+  const auto& [edge, producer, before, consumer, after] = ends;
+  const Edge& operators = space_.edges()[edge].edge;
+  const EdgeCopies& producer_known = before.out[out_position_[edge]];
+  const EdgeCopies& consumer_known = after.in[in_position_[edge]];
+  Parts backward;  // durations of the consumer's tasks
   for (int q = 0; q < consumer.parts; ++q) {
     const int64_t other_packing = after.gradient_packing[q] - consumer_known.backward[q];
-    backward[q] = backward_time(ends.consumer, consumer, q) + copy_time(ends.consumer, Direction::backward, consumer, q,
-                                                                        after.gradient_sums[q],
-                                                                        other_packing + crossing.gradient_packing[q]);
+    backward[q] = backward_time(operators.consumer, consumer, q) +
+                  copy_time(operators.consumer, Direction::backward, consumer, q, after.gradient_sums[q],
+                            other_packing + crossing.gradient_packing[q]);
   }
-  Parts sum_up;  // durations of the producer's backward tasks
+  Parts sum_up;  // durations of the producer's tasks
   for (int p = 0; p < producer.parts; ++p) {
     const int64_t other_sums = before.gradient_sums[p] - producer_known.backward[p];
-    sum_up[p] = backward_time(ends.producer, producer, p) + copy_time(ends.producer, Direction::backward, producer, p,
-                                                                      other_sums + passage.producer.backward[p],
-                                                                      before.gradient_packing[p]);
+    sum_up[p] = backward_time(operators.producer, producer, p) +
+                copy_time(operators.producer, Direction::backward, producer, p,
+                          other_sums + passage.producer.backward[p], before.gradient_packing[p]);
   }
   for (const Crossing::Pair& pair : crossing) {
     const int back = pair.producer_part, q = pair.consumer_part;
@@ -323,8 +330,8 @@ void Bounds::extend(OperatorId op, int32_t orbit, Side side) {
     for (const Choice& other : space_.choices(neighbour).choices) {
       if (!alive(neighbour, other.orbit)) continue;
       const Entry& there = this->entry(neighbour, other.orbit);
-      if (behind) pass(e, other, there, choice, entry, passage);
-      else pass(e, choice, entry, other, there, passage);
+      if (behind) pass({e, other, there, choice, entry}, passage);
+      else pass({e, choice, entry, other, there}, passage);
       if (passage.longest >= limit_) continue;
       possible = true;
       const EdgeCopies& own = behind ? passage.consumer : passage.producer;

@@ -155,8 +155,17 @@ class Bounds {
   }
   void lay_out_updates(OperatorId op, const Choice& choice, Entry& entry);
   void start_tables();
-  void pass(int edge, const Choice& producer, const Entry& before, const Choice& consumer, const Entry& after,
-            Passage& passage);
+  // An edge under choices of its ends.
+  struct Ends {
+    int edge;
+    const Choice& producer;
+    const Entry& before;
+    const Choice& consumer;
+    const Entry& after;
+  };
+  void pass(const Ends& ends, Passage& passage);
+  void pass_gradient(const Ends& ends, const Crossing& crossing, const Array<Parts, most_parts>& to_back,
+                     Passage& passage);
   // By the least, over the surviving choices of each neighbour on one side, of the paths through it. Strikes the entry
   // out where a neighbour has no choice left that goes with it.
   enum class Side { producers, consumers };

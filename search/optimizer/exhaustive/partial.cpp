@@ -167,7 +167,12 @@ void PartialBounds::find_ends() {
 }
 
 void PartialBounds::find_tails() {
-  const Graph& graph = space_.graph();
+  find_update_tails();
+  find_backward_tails();
+  find_forward_tails();
+}
+
+void PartialBounds::find_update_tails() {
   complete_.clear();
   for (OperatorId op : topological_) fixed_[op].update_tail.fill(0);
   for (int g : groups_.indices()) {
@@ -182,8 +187,11 @@ void PartialBounds::find_tails() {
       }
     }
   }
+}
+
+void PartialBounds::find_backward_tails() {
   for (OperatorId op : topological_) {
-    if (!graph.operators[op].has_backward) continue;
+    if (!space_.graph().operators[op].has_backward) continue;
     Fixed& here = fixed_[op];
     const Choice& choice = (*this)[op];
     for (int part = 0; part < choice.parts; ++part)
@@ -199,13 +207,16 @@ void PartialBounds::find_tails() {
       }
     }
   }
+}
+
+void PartialBounds::find_forward_tails() {
   for (auto it = topological_.rbegin(); it != topological_.rend(); ++it) {
     const OperatorId op = *it;
     Fixed& here = fixed_[op];
     const Choice& choice = (*this)[op];
     for (int part = 0; part < choice.parts; ++part) {
       here.forward_tail[part] = bounds_.forward_tail(op, choice.orbit, part);
-      if (!graph.operators[op].has_backward) {
+      if (!space_.graph().operators[op].has_backward) {
         raise_to(here.forward_tail[part], here.update_tail[part]);
         continue;
       }

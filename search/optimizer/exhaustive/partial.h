@@ -47,6 +47,9 @@ class PartialBounds {
   bool crossed(int edge) const;  // are both ends fixed?
   void find_ends();
   void find_tails();
+  void find_update_tails();
+  void find_backward_tails();
+  void find_forward_tails();
   Nanoseconds machine_bound(Nanoseconds longest, Nanoseconds enough);
   void add_partly_fixed_groups();
   Nanoseconds end_of(OperatorId op, int part) const;  // earliest, of the last task of a part
