@@ -29,6 +29,15 @@ class JsonPlace {
   const std::string& pointer() const { return pointer_; }
   const std::string& file() const { return file_; }
   [[noreturn]] void fail(const std::string& message) const;
+  // What `read` returns. Its InputErrors, which know no place, fail at this one.
+  template <typename Read>
+  auto at_this_place(Read&& read) const {
+    try {
+      return read();
+    } catch (const InputError& error) {
+      fail(error.what());
+    }
+  }
 
   // Objects.
   void expect_object() const;

@@ -115,26 +115,14 @@ std::string written_sharding(const StrategySettings& settings) {
 void parse_sharding(const JsonPlace& place, const Graph& graph, StrategySettings& settings) {
   if (!place.value().is_object()) {
     const std::string word = place.as_string();
-    try {
-      settings.synchronization = with_sharding(settings.synchronization, word);
-    } catch (const InputError& error) {
-      place.fail(error.what());
-    }
+    settings.synchronization = place.at_this_place([&] { return with_sharding(settings.synchronization, word); });
     return;
   }
-  for (const auto& [pattern, member] : place.members()) {
-    const std::string word = member.as_string();
-    try {
-      add(settings, pattern, word);
-    } catch (const InputError& error) {
-      member.fail(error.what());
-    }
+  for (const auto& one : place.members()) {
+    const std::string word = one.second.as_string();
+    one.second.at_this_place([&] { add(settings, one.first, word); });
   }
-  try {
-    sharding_by_group(graph, settings.sharding);
-  } catch (const InputError& error) {
-    place.fail(error.what());
-  }
+  place.at_this_place([&] { sharding_by_group(graph, settings.sharding); });
 }
 
 Json sharding_to_json(const StrategySettings& settings) {

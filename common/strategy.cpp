@@ -105,22 +105,16 @@ StrategyFile parse_strategy(const JsonPlace& place) {
                    "key of a strategy");
   StrategyFile file;
   if (const auto precision = place.find("precision")) {
-    try {
-      file.settings.precision = precision_of(precision->as_string());
-    } catch (const InputError& error) {
-      precision->fail(error.what());
-    }
+    const std::string word = precision->as_string();
+    file.settings.precision = precision->at_this_place([&] { return precision_of(word); });
   }
   file.graph = parse_graph(place.at("graph"), 0, activation_type(file.settings.precision));
   file.topology = parse_topology(place.at("topology"));
   std::optional<Graph> of_micro_batch;
   if (const auto micro_batches = place.find("micro_batches")) {
     file.settings.micro_batches = static_cast<int>(micro_batches->as_integer(1, 1 << 20));
-    try {
-      of_micro_batch = graph_of_micro_batch(file.graph, file.settings.micro_batches);
-    } catch (const InputError& error) {
-      micro_batches->fail(error.what());
-    }
+    of_micro_batch =
+        micro_batches->at_this_place([&] { return graph_of_micro_batch(file.graph, file.settings.micro_batches); });
   }
   Configurations configurations =
       parse_configurations(place.at("configurations"), of_micro_batch ? *of_micro_batch : file.graph, file.topology);
@@ -135,11 +129,7 @@ StrategyFile parse_strategy(const JsonPlace& place) {
   if (const auto sharding = place.find("sharding")) parse_sharding(*sharding, file.graph, file.settings);
   if (const auto recompute = place.find("recompute")) {
     for (const JsonPlace& pattern : recompute->items()) file.settings.recompute.push_back(pattern.as_string());
-    try {
-      recomputed_operators(file.graph, file.settings.recompute);
-    } catch (const InputError& error) {
-      recompute->fail(error.what());
-    }
+    recompute->at_this_place([&] { recomputed_operators(file.graph, file.settings.recompute); });
   }
   file.provenance = Json::object();
   if (const auto provenance = place.find("provenance")) {

@@ -55,8 +55,7 @@ Vector<double> sum_over_ranks(Transport& transport, const Vector<double>& mine) 
 Trainer::Trainer(const StrategyFile& file, Backend& backend, Transport& transport, const TrainerSettings& settings)
     : file_(file), settings_(settings),
       program_(file.graph, expanded(file), file.issue_order, backend, transport,
-               {settings.optimizer, settings.seed, file.transfer_buffers, file.settings.synchronization,
-                file.settings.recompute, file.settings.micro_batches, file.settings.sharding}),
+               {settings.optimizer, settings.seed, file.transfer_buffers, file.settings}),
       main_losses_(main_losses(file.graph)) {
   initialize_parameters(program_, settings.seed);
 }

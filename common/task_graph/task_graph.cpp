@@ -4,14 +4,16 @@
 #include <map>
 
 #include "common/hash.h"
+#include "common/recomputation.h"
+#include "common/sharding.h"
 #include "common/task_graph/part_blocks.h"
 
 namespace ff {
 
-TaskGraphBuilder::TaskGraphBuilder(const Graph& graph, Synchronization synchronization, Vector<bool> recomputed,
-                                   int micro_batches, int replicas, Vector<Synchronization> by_group)
-    : graph_(graph), synchronization_(synchronization), by_group_(std::move(by_group)),
-      recomputed_(std::move(recomputed)), micro_batches_(micro_batches), replicas_(replicas), edges_(edges_of(graph)),
+TaskGraphBuilder::TaskGraphBuilder(const Graph& graph, const StrategySettings& settings, int replicas)
+    : graph_(graph), synchronization_(settings.synchronization), by_group_(sharding_by_group(graph, settings.sharding)),
+      recomputed_(settings.recompute.empty() ? Vector<bool>() : recomputed_operators(graph, settings.recompute)),
+      micro_batches_(settings.micro_batches), replicas_(replicas), edges_(edges_of(graph)),
       groups_(parameter_groups(graph)) {
   const std::string of = "graph \"" + graph.name + '"';
   check_room_in_keys(of, "operators", graph.operators.count(), most_key_subjects);

@@ -103,13 +103,10 @@ struct TaskGraph {
 // builder a thread.
 class TaskGraphBuilder {
  public:
-  // `recomputed`: by operator (recomputation.h); empty: none. `micro_batches`: of expanded strategies
-  // (micro_batches.h). `replicas`: devices that each device of the strategies stands for, with which it synchronizes
-  // parameters (search/cost/replicas.h). `by_group`: where groups differ (sharding.h); then `synchronization` is the
-  // furthest.
-  explicit TaskGraphBuilder(const Graph& graph, Synchronization synchronization = Synchronization::all_reduce,
-                            Vector<bool> recomputed = {}, int micro_batches = 1, int replicas = 1,
-                            Vector<Synchronization> by_group = {});
+  // `graph` has the whole batch; strategies are expanded to the micro-batches of `settings` (micro_batches.h).
+  // `replicas`: devices that each device of the strategies stands for, with which it synchronizes parameters
+  // (search/cost/replicas.h). Throws InputError for patterns in `settings` that do not fit the graph.
+  explicit TaskGraphBuilder(const Graph& graph, const StrategySettings& settings = {}, int replicas = 1);
 
   const Graph& graph() const { return graph_; }
   Synchronization synchronization() const { return synchronization_; }  // of all groups, the furthest
@@ -145,8 +142,8 @@ class TaskGraphBuilder {
  private:
   const Graph& graph_;
   const Synchronization synchronization_;
-  const Vector<Synchronization> by_group_;
-  const Vector<bool> recomputed_;
+  const Vector<Synchronization> by_group_;  // empty: all alike
+  const Vector<bool> recomputed_;           // by operator; empty: none
   const int micro_batches_, replicas_;
   Vector<Edge> edges_;
   Vector<ParameterGroup> groups_;

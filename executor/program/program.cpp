@@ -6,8 +6,6 @@
 #include <utility>
 
 #include "common/kernels/converted_kernel.h"
-#include "common/recomputation.h"
-#include "common/sharding.h"
 #include "executor/transport/control_data.h"
 
 namespace ff {
@@ -15,9 +13,8 @@ namespace ff {
 Program::Program(const Graph& graph, Strategy strategy, const Vector<std::string>& issue_order, Backend& backend,
                  Transport& transport, const ProgramSettings& settings)
     : strategy_(std::move(strategy)), backend_(backend), transport_(transport), settings_(settings),
-      builder_(graph, settings.synchronization, recomputed_operators(graph, settings.recompute), settings.micro_batches,
-               1, sharding_by_group(graph, settings.sharding)),
-      tasks_(builder_.build(strategy_, transport.rank())), polls_(transport.size() > 1 && !transport.ordered()) {
+      builder_(graph, settings.of_strategy), tasks_(builder_.build(strategy_, transport.rank())),
+      polls_(transport.size() > 1 && !transport.ordered()) {
   NamedOrder named;
   if (!issue_order.empty()) named = order_by_names(builder_, tasks_, issue_order, settings.transfer_buffers);
   default_issue_order_ = issue_order.empty() || !all_ranks_fit(named);

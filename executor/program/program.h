@@ -25,10 +25,7 @@ struct ProgramSettings {
   OptimizerSettings optimizer;
   uint64_t seed = 0;  // of dropout
   TransferBuffers transfer_buffers = TransferBuffers::preallocated;
-  Synchronization synchronization = Synchronization::all_reduce;
-  Vector<std::string> recompute = {};  // StrategySettings::recompute
-  int micro_batches = 1;
-  Vector<OperatorSharding> sharding = {};
+  StrategySettings of_strategy = {};
 };
 
 class Program {

@@ -5,8 +5,6 @@
 #include <limits>
 #include <optional>
 
-#include "common/recomputation.h"
-#include "common/sharding.h"
 #include "common/task_graph/issue_order.h"
 
 namespace ff {
@@ -21,10 +19,7 @@ bool moves_nothing(const TaskGraph& tasks) {
 }  // namespace
 
 Evaluator::Evaluator(const Problem& problem)
-    : problem_(problem), builder_(problem_.whole(), problem.settings.synchronization,
-                                  recomputed_operators(problem_.whole(), problem.settings.recompute),
-                                  problem.settings.micro_batches, problem.replicas ? problem.replicas->count : 1,
-                                  sharding_by_group(problem_.whole(), problem.settings.sharding)),
+    : problem_(problem), builder_(problem_.whole(), problem.settings, problem.replicas ? problem.replicas->count : 1),
       cost_model_(problem_.whole(), problem.topology, problem.kernels, problem.replicas.get()),
       memory_(builder_, problem.topology.devices.count(), problem.state_buffers, gpus_of(problem.topology),
               problem.kernels.conventions()) {

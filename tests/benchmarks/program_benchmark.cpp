@@ -9,6 +9,7 @@
 #include <string>
 
 #include "common/errors.h"
+#include "common/micro_batches.h"
 #include "common/strategy.h"
 #include "common/task_graph/issue_order.h"
 #include "executor/plan/program_plan.h"
@@ -40,12 +41,14 @@ int main(int count, char** arguments) {
     const double reading_ms = milliseconds_since(begin), reading_mb = peak_megabytes();
     const int rank = count > 2 ? std::atoi(arguments[2]) : static_cast<int>(file.topology.devices.size() / 2);
     begin = std::chrono::steady_clock::now();
-    ff::TaskGraphBuilder builder(file.graph, file.settings.synchronization);
-    const ff::TaskGraph tasks = builder.build(file.strategy, rank);
-    ff::Vector<int> order = ff::order_by_names(builder, tasks, file.issue_order).order;
+    ff::TaskGraphBuilder builder(file.graph, file.settings);
+    const ff::Strategy strategy = ff::expanded(file);
+    const ff::TaskGraph tasks = builder.build(strategy, rank);
+    ff::Vector<int> order = ff::order_by_names(builder, tasks, file.issue_order, file.transfer_buffers).order;
     const bool fits = !order.empty();
-    if (!fits) order = ff::default_issue_order(builder, tasks);
-    const ff::ProgramPlan plan = ff::plan_program(builder, file.strategy, tasks, order, {rank, true, false, false});
+    if (!fits) order = ff::default_issue_order(builder, tasks, file.transfer_buffers);
+    const ff::ProgramPlan plan = ff::plan_program(
+        builder, strategy, tasks, order, {.rank = rank, .state_buffers = 1, .transfer_buffers = file.transfer_buffers});
     std::printf(
         "{\"devices\": %zu, \"reading_ms\": %.2f, \"reading_mb\": %.1f, \"deriving_ms\": %.2f, \"peak_mb\": %.1f, "
         "\"tasks\": %zu, \"steps\": %zu, \"own_issue_order\": %s}\n",

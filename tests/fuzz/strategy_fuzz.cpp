@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "common/micro_batches.h"
 #include "common/strategy.h"
 #include "common/task_graph/issue_order.h"
 #include "common/task_graph/task_graph.h"
@@ -14,9 +15,10 @@ using namespace ff;
 
 namespace {
 
-// x -> fc1 -> fc2 -> loss, on two nodes of four devices.
+// x -> fc1 -> fc2 -> loss, on eight nodes of one device.
 const char* const file_text = R"({"format":"ffstrategy/1","configurations":{},
-  "graph":{"format":"ffgraph/1","name":"two","batch_size":8,
+  "micro_batches":2,"recompute":["fc1"],"sharding":{"fc2":"parameters"},
+  "graph":{"format":"ffgraph/1","name":"two","batch_size":16,
     "inputs":[{"name":"x","shape":["batch",8],"dtype":"f32"},{"name":"label","shape":["batch"],"dtype":"i32"}],
     "operators":[{"name":"fc1","type":"linear","inputs":["x"],"attributes":{"out_features":8}},
                  {"name":"fc2","type":"linear","inputs":["fc1"],"attributes":{"out_features":8}},
@@ -52,8 +54,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
          "another strategy is read back");
   expect(strategy_to_json(read) == written, "another file is written");
 
-  TaskGraphBuilder builder(file.graph, file.settings.synchronization);
-  const TaskGraph tasks = builder.build(file.strategy);
+  TaskGraphBuilder builder(file.graph, file.settings);
+  const TaskGraph tasks = builder.build(expanded(file));
   Vector<std::string> entries = issue_order_names(builder, tasks, default_issue_order(builder, tasks));
   if (line_end < size) entries[0] = text.substr(line_end + 1);
   const Vector<int> order = issue_order_from_names(builder, tasks, entries);

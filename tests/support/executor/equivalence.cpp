@@ -19,9 +19,7 @@ namespace ff {
 namespace {
 
 Vector<std::string> random_issue_order(const StrategyFile& file, RandomSource& random) {
-  TaskGraphBuilder builder(file.graph, file.settings.synchronization,
-                           recomputed_operators(file.graph, file.settings.recompute), file.settings.micro_batches, 1,
-                           sharding_by_group(file.graph, file.settings.sharding));
+  TaskGraphBuilder builder(file.graph, file.settings);
   const TaskGraph tasks = builder.build(expanded(file));
   return issue_order_names(builder, tasks, random_task_order(tasks, random));
 }

@@ -2,6 +2,7 @@
 #include <set>
 
 #include "common/graph.h"
+#include "common/micro_batches.h"
 #include "common/strategy.h"
 #include "common/task_graph/issue_order.h"
 #include "common/task_graph/task_graph.h"
@@ -23,11 +24,12 @@ TEST_CASE("the examples of docs/formats.md are valid files") {
     if (format == "fftopology/1") CHECK_NOTHROW(parse_topology(place));
     if (format == "ffstrategy/1") {
       const StrategyFile file = parse_strategy(place);
-      INFO("its configurations_hash is " << configurations_hash(file.graph, file.strategy));
+      INFO(
+          "its configurations_hash is " << configurations_hash(file.graph, file.strategy, file.settings.micro_batches));
       CHECK_FALSE(file.edited);
-      TaskGraphBuilder builder(file.graph, file.settings.synchronization);
-      const TaskGraph tasks = builder.build(file.strategy);
-      CHECK_FALSE(issue_order_from_names(builder, tasks, file.issue_order).empty());
+      TaskGraphBuilder builder(file.graph, file.settings);
+      const TaskGraph tasks = builder.build(expanded(file));
+      CHECK_FALSE(issue_order_from_names(builder, tasks, file.issue_order, file.transfer_buffers).empty());
     }
   }
   // Annotations are about a graph: tests/unit/search/optimizer/annotations_test.cpp.

@@ -29,7 +29,7 @@ Graph four_layers() {
 // A graph's tasks without transfers on one device, in the default order.
 Vector<std::string> steps(const Graph& graph, const Strategy& strategy, const Vector<std::string>& recompute,
                           MemoryPlan* memory = nullptr) {
-  TaskGraphBuilder builder(graph, Synchronization::all_reduce, recomputed_operators(graph, recompute));
+  TaskGraphBuilder builder(graph, {.recompute = recompute});
   const TaskGraph tasks = builder.build(strategy);
   MemoryPlan plan = std::move(plan_memory(builder, strategy, tasks, default_issue_order(builder, tasks), {0},
                                           TransferBuffers::preallocated)[0]);
@@ -98,7 +98,7 @@ TEST_CASE("parts that exchange blocks are segments of their own, and nothing is 
   Strategy strategy = single_device(graph);
   for (const OperatorId op : {0, 1, 2, 3, 4}) strategy[op].degrees[0] = 2, strategy[op].devices = {0, 1};
   strategy[1].devices = {1, 0};  // all of a's and b's outputs go to the other device
-  TaskGraphBuilder plain(graph), builder(graph, Synchronization::all_reduce, recomputed_operators(graph, {"*"}));
+  TaskGraphBuilder plain(graph), builder(graph, {.recompute = {"*"}});
   const TaskGraph before = plain.build(strategy), tasks = builder.build(strategy);
   CHECK(tasks.transfer_bytes() == before.transfer_bytes());
   CHECK(tasks.tasks.count() == before.tasks.count() + 8);

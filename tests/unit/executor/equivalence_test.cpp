@@ -183,7 +183,7 @@ TEST_CASE("a run of transfers has no member that depends on another and one tran
   for (unsigned seed = 3000; seed < 3200; ++seed) {
     const int ranks = 2 + static_cast<int>(seed % 5);
     const EquivalenceCase one = random_case(seed, ranks);
-    TaskGraphBuilder builder(one.split.graph, one.split.settings.synchronization, {}, one.split.settings.micro_batches);
+    TaskGraphBuilder builder(one.split.graph, one.split.settings);
     const TaskGraph tasks = builder.build(expanded(one.split));
     const Vector<int> order = default_issue_order(builder, tasks);
     const int rank = static_cast<int>(seed / 5) % ranks;

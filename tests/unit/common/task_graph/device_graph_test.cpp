@@ -4,7 +4,6 @@
 #include <map>
 #include <set>
 
-#include "common/recomputation.h"
 #include "common/task_graph/issue_order.h"
 #include "common/task_graph/memory_plan.h"
 #include "common/task_graph/task_graph.h"
@@ -52,7 +51,8 @@ Known known(const TaskGraph& graph, DeviceId device) {
 void compare(const Graph& graph, const DrawnStrategy& drawn, int devices, Synchronization synchronization,
              std::set<TaskKind>* kinds = nullptr, const Vector<std::string>& recompute = {}) {
   const Strategy& strategy = drawn.strategy;
-  TaskGraphBuilder builder(graph, synchronization, recomputed_operators(graph, recompute), drawn.micro_batches);
+  TaskGraphBuilder builder(
+      graph, {.synchronization = synchronization, .micro_batches = drawn.micro_batches, .recompute = recompute});
   const TaskGraph whole = builder.build(strategy);
   for (DeviceId device = 0; device < devices; ++device) {
     const TaskGraph own = builder.build(strategy, device);
@@ -125,8 +125,9 @@ TEST_CASE("orders and memory of one device are its share of those of all") {
     const auto [strategy, micro_batches] =
         random_expanded_strategy(graph, 1 + static_cast<int>(seed / 3 % 3), devices, random);
     const Vector<std::string> recompute = seed % 3 == 1 ? Vector<std::string>{"*"} : Vector<std::string>();
-    TaskGraphBuilder builder(graph, synchronization_of(seed / 2), recomputed_operators(graph, recompute),
-                             micro_batches);
+    TaskGraphBuilder builder(
+        graph,
+        {.synchronization = synchronization_of(seed / 2), .micro_batches = micro_batches, .recompute = recompute});
     const TaskGraph whole = builder.build(strategy);
     const TransferBuffers buffers = seed % 2 ? TransferBuffers::on_demand : TransferBuffers::preallocated;
     const Vector<int> default_order = default_issue_order(builder, whole, buffers);

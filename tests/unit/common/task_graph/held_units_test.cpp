@@ -48,7 +48,7 @@ TEST_CASE("a device's units are those of all devices that it holds, on random ne
     const int devices = 1 + static_cast<int>(seed % 6);
     const Strategy strategy = random_strategy(graph, devices, random);
     const Synchronization synchronization = synchronization_of(seed / 6);
-    const TaskGraphBuilder builder(graph, synchronization);
+    const TaskGraphBuilder builder(graph, {.synchronization = synchronization});
     for (DeviceId device = 0; device < devices; ++device) {
       INFO("device " << device);
       const Vector<Vector<int32_t>> own = own_parts(strategy, device);

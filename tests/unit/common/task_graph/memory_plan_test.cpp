@@ -3,7 +3,6 @@
 
 #include <catch2/catch.hpp>
 
-#include "common/recomputation.h"
 #include "common/task_graph/issue_order.h"
 #include "common/task_graph/live_memory.h"
 #include "tests/support/graph_text.h"
@@ -30,7 +29,7 @@ constexpr OperatorId layer_a = 0, layer_b = 1, last_loss = 2;
 MemoryPlan planned(const Strategy& strategy, DeviceId device, TransferBuffers buffers,
                    const Vector<std::string>& recompute = {}) {
   const Graph graph = planned_layers();
-  TaskGraphBuilder builder(graph, Synchronization::all_reduce, recomputed_operators(graph, recompute));
+  TaskGraphBuilder builder(graph, {.recompute = recompute});
   const TaskGraph tasks = builder.build(strategy);
   return plan_memory(builder, strategy, tasks, default_issue_order(builder, tasks, buffers), {device}, buffers)[0];
 }
@@ -112,7 +111,7 @@ TEST_CASE("an input that is gathered again lives once for forward and once for b
   const Strategy strategy{{{4, 1, 1}, {0, 1, 2, 3}}, {{1, 4, 1}, {0, 1, 2, 3}}, {{4, 1}, {0, 1, 2, 3}}};
   for (const Vector<std::string>& recompute : {Vector<std::string>{}, Vector<std::string>{"fc2"}}) {
     CAPTURE(recompute);
-    TaskGraphBuilder builder(graph, Synchronization::all_reduce, recomputed_operators(graph, recompute));
+    TaskGraphBuilder builder(graph, {.recompute = recompute});
     const TaskGraph tasks = builder.build(strategy);
     REQUIRE(!tasks.collectives.empty());
     REQUIRE(tasks.collectives[0].kind(Direction::forward) == CollectiveKind::all_gather);
@@ -147,9 +146,9 @@ TEST_CASE("buffers that live together do not overlap, on random networks") {
     const int devices = 1 + static_cast<int>(seed % 4);
     const auto [strategy, micro_batches] =
         random_expanded_strategy(graph, 1 + static_cast<int>(seed / 4 % 3), devices, random);
-    TaskGraphBuilder builder(graph, synchronization_of(seed / 4),
-                             recomputed_operators(graph, seed % 3 ? Vector<std::string>() : Vector<std::string>{"*"}),
-                             micro_batches);
+    TaskGraphBuilder builder(graph, {.synchronization = synchronization_of(seed / 4),
+                                     .micro_batches = micro_batches,
+                                     .recompute = seed % 3 ? Vector<std::string>() : Vector<std::string>{"*"}});
     const TaskGraph tasks = builder.build(strategy);
     const TransferBuffers buffers = seed % 2 ? TransferBuffers::on_demand : TransferBuffers::preallocated;
     const Vector<int> order = default_issue_order(builder, tasks, buffers);

@@ -15,7 +15,7 @@ namespace {
 struct Plans {
   Plans(const Graph& graph, const Strategy& strategy, int ranks, Synchronization synchronization, int micro_batches,
         TransferBuffers buffers)
-      : builder(graph, synchronization, {}, micro_batches) {
+      : builder(graph, {.synchronization = synchronization, .micro_batches = micro_batches}) {
     for (int rank = 0; rank < ranks; ++rank) {
       tasks.push_back(builder.build(strategy, rank));
       plans.push_back(plan_program(builder, strategy, tasks[rank], default_issue_order(builder, tasks[rank], buffers),

@@ -3,7 +3,6 @@
 #include <set>
 
 #include "common/kernels/backend.h"
-#include "common/recomputation.h"
 #include "common/task_graph/issue_order.h"
 #include "executor/plan/program_plan.h"
 #include "search/cost/memory.h"
@@ -72,7 +71,8 @@ int64_t allocated(const ProgramPlan& plan) {
 
 void check_memory(const Graph& graph, const Strategy& strategy, int devices, Synchronization synchronization,
                   TransferBuffers buffers, const Vector<std::string>& recompute = {}, int micro_batches = 1) {
-  TaskGraphBuilder builder(graph, synchronization, recomputed_operators(graph, recompute), micro_batches);
+  TaskGraphBuilder builder(
+      graph, {.synchronization = synchronization, .micro_batches = micro_batches, .recompute = recompute});
   const TaskGraph tasks = builder.build(strategy);
   const Vector<int> order = default_issue_order(builder, tasks, buffers);
   Vector<int64_t> of_kernels;  // by device

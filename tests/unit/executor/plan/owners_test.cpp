@@ -52,7 +52,7 @@ TEST_CASE("owners: one rank of each unit updates it, and all others send gradien
     const Graph graph = random_graph(random);
     const int ranks = 2 + static_cast<int>(seed % 5);
     const Strategy strategy = random_strategy(graph, ranks, random);
-    TaskGraphBuilder builder(graph, Synchronization::parameter_server);
+    TaskGraphBuilder builder(graph, {.synchronization = Synchronization::parameter_server});
     for (int rank = 0; rank < ranks; ++rank) {
       INFO("rank " << rank);
       const TaskGraph tasks = builder.build(strategy, rank);

@@ -237,7 +237,7 @@ Graph network(const Json& operators) {
 
 std::string plan_text(const Graph& graph, const Strategy& strategy, PlanSettings settings,
                       Synchronization synchronization = Synchronization::all_reduce) {
-  TaskGraphBuilder builder(graph, synchronization);
+  TaskGraphBuilder builder(graph, {.synchronization = synchronization});
   const TaskGraph tasks = builder.build(strategy);
   const ProgramPlan plan =
       plan_program(builder, strategy, tasks, default_issue_order(builder, tasks, settings.transfer_buffers), settings);
@@ -718,7 +718,7 @@ TEST_CASE("a plan from the task graph of one rank is that from the task graph of
     const int ranks = 1 + static_cast<int>(seed % 6);
     const auto [strategy, micro_batches] =
         random_expanded_strategy(graph, 1 + static_cast<int>(seed % 3), ranks, random);
-    TaskGraphBuilder builder(graph, synchronization_of(seed / 2), {}, micro_batches);
+    TaskGraphBuilder builder(graph, {.synchronization = synchronization_of(seed / 2), .micro_batches = micro_batches});
     const TaskGraph whole = builder.build(strategy);
     std::map<TaskKey, Vector<int>> tags;
     for (int rank = 0; rank < ranks; ++rank) {

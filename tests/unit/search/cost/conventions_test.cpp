@@ -117,7 +117,7 @@ TEST_CASE("frameworks shard master weights with the optimizer's state") {
   const Graph graph = parse_graph(parse_json(two_linear_layers, "graph"), 0, DataType::bf16);
   const Strategy strategy = {{{2, 1, 1}, {0, 1}}, {{2, 1, 1}, {0, 1}}, {{2, 1}, {0, 1}}};
   const auto parameters = [&](Synchronization synchronization, int whole_gradient_bytes) {
-    TaskGraphBuilder builder(graph, synchronization);
+    TaskGraphBuilder builder(graph, {.synchronization = synchronization});
     const TaskGraph tasks = builder.build(strategy);
     FrameworkConventions conventions;
     conventions.framework_memory = true;

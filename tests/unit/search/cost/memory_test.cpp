@@ -67,7 +67,7 @@ TEST_CASE(
     const int count = 1 + static_cast<int>(seed % 4);
     const auto [strategy, micro_batches] =
         random_expanded_strategy(graph, 1 + static_cast<int>(seed % 3), count, random);
-    TaskGraphBuilder builder(graph, synchronization_of(seed / 4), {}, micro_batches);
+    TaskGraphBuilder builder(graph, {.synchronization = synchronization_of(seed / 4), .micro_batches = micro_batches});
     const TaskGraph tasks = builder.build(strategy);
     const Vector<int> order = seed % 2 ? random_task_order(tasks, random) : default_issue_order(builder, tasks);
     Vector<DeviceId> devices;
@@ -166,7 +166,7 @@ TEST_CASE("the estimate is near what on-demand transfer buffers need") {
     const Graph graph = random_graph(random);
     const int count = 1 + static_cast<int>(seed % 4);
     const Strategy strategy = random_strategy(graph, count, random);
-    TaskGraphBuilder builder(graph, synchronization_of(seed / 4));
+    TaskGraphBuilder builder(graph, {.synchronization = synchronization_of(seed / 4)});
     MemoryModel model(builder, count);
     const TaskGraph tasks = builder.build(strategy);
     const Vector<int64_t> guess = model.bytes(strategy),
@@ -195,7 +195,7 @@ TEST_CASE("a change of one operator changes the estimate as computing it anew do
     RandomSource random(seed);
     const Graph graph = random_graph(random);
     Strategy strategy = random_strategy(graph, 4, random);
-    TaskGraphBuilder builder(graph, synchronization_of(seed / 4));
+    TaskGraphBuilder builder(graph, {.synchronization = synchronization_of(seed / 4)});
     MemoryModel following(builder, 4), anew(builder, 4);
     following.reset(strategy);
     for (int i = 0; i < 20; ++i) {
