@@ -14,6 +14,17 @@ std::string to_string(const Shape& shape) {
   return text + "]";
 }
 
+Vector<int64_t> stored_strides(const Shape& shape) {
+  Vector<int64_t> strides(shape.size());
+  int64_t stride = 1;
+  for (int position = shape.count() - 1; position >= 0; --position) {
+    const int axis = stored_axis(shape.count(), position);
+    strides[axis] = stride;
+    stride *= shape[axis];
+  }
+  return strides;
+}
+
 Block intersect(const Block& a, const Block& b) {
   assert(a.rank() == b.rank());
   Block result;

@@ -92,6 +92,9 @@ constexpr int stored_axis(int rank, int position) {
   return rank == 4 ? channels_last[position] : position;
 }
 
+// Of each axis of a block as it is stored: how many elements lie between one index and the next.
+Vector<int64_t> stored_strides(const Shape& shape);
+
 Block intersect(const Block& a, const Block& b);  // same rank; may be empty()
 std::string to_string(const Block& block);        // "[0:16, 0:3, 0:112]"
 

@@ -140,7 +140,7 @@ Json provenance(const SearchReport& report, const Problem& problem) {
                {"chain_hash", report.chain_hash},
                {"graph_hash", content_hash(problem.whole().file.dump())},
                {"topology_hash", content_hash(problem.topology.file.dump())},
-               {"predicted_us", static_cast<double>(report.predicted) / 1e3},
+               {"predicted_us", to_us(report.predicted)},
                {"baselines", report_to_json(report)["baselines"]},
                {"memory_bytes", memory_to_json(report.memory_bytes)},
                {"costs", report_to_json(report)["costs"]}};

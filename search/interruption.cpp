@@ -98,7 +98,7 @@ std::string BestKnown::write() {
   const Json found_by = {{"program", std::string("ffsearch ") + FF_VERSION},
                          {"algorithm", algorithm_},
                          {"note", "interrupted: the best strategy up to then"},
-                         {"predicted_us", static_cast<double>(prediction_.makespan) / 1e3}};
+                         {"predicted_us", to_us(prediction_.makespan)}};
   StrategyFile file{problem_->whole(), problem_->topology, strategy_, {}, found_by};
   file.settings = problem_->settings;
   save_strategy(out_, file);

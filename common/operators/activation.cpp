@@ -5,9 +5,7 @@
 namespace ff {
 
 Activation::Activation(const OperatorRequest& request) : OperatorDefinition(request.type, request.inputs) {
-  request.expect_inputs(1);
-  request.expect_rank(0, 1, 4);
-  request.expect_type(0, DataType::f32);
+  request.expect_one_input(1, 4);
   constexpr double largest = 3.4e38;  // about what a float holds
   const auto number = [&](const char* name, double otherwise) {
     return request.number(name, otherwise, -largest, largest);

@@ -57,9 +57,7 @@ Work Attention::backward_work(const Block& part, bool) const {
 
 MultiHeadAttention::MultiHeadAttention(const OperatorRequest& request)
     : OperatorDefinition(request.type, request.inputs) {
-  request.expect_inputs(1);
-  request.expect_rank(0, 3, 3);
-  request.expect_type(0, DataType::f32);
+  request.expect_one_input(3, 3);
   request.allow_attributes({"heads", "key_value_heads", "causal", "rotary_base", "rotary_channels", "bias"});
   const Shape& shape = inputs_[0].shape;
   length = shape[1];

@@ -5,9 +5,7 @@
 namespace ff {
 
 BatchNorm::BatchNorm(const OperatorRequest& request) : OperatorDefinition(request.type, request.inputs) {
-  request.expect_inputs(1);
-  request.expect_rank(0, 2, 4);
-  request.expect_type(0, DataType::f32);
+  request.expect_one_input(2, 4);
   request.allow_attributes({"epsilon", "momentum", "statistics", "activation", "trained"});
   const Shape& shape = inputs_[0].shape;
   channel_axis = shape.size() == 3 ? 2 : 1;

@@ -70,9 +70,7 @@ Broadcast::Layout Broadcast::layout(const Block& part) const {
 }
 
 Prefix::Prefix(const OperatorRequest& request) : OperatorDefinition(request.type, request.inputs) {
-  request.expect_inputs(1);
-  request.expect_rank(0, 3, 3);
-  request.expect_type(0, DataType::f32);
+  request.expect_one_input(3, 3);
   request.allow_attributes({"rows"});
   const Shape& shape = inputs_[0].shape;
   rows = request.integer("rows", 1, 1, 1 << 20);

@@ -11,9 +11,7 @@ namespace {
 
 // The input's shape, once the request is seen to have what a convolution needs.
 Shape image_shape(const OperatorRequest& request) {
-  request.expect_inputs(1);
-  request.expect_rank(0, 4, 4);
-  request.expect_type(0, DataType::f32);
+  request.expect_one_input(4, 4);
   request.allow_attributes(
       {"out_channels", "kernel", "stride", "padding", "dilation", "groups", "bias", "activation", "trained"});
   return request.inputs[0].shape;

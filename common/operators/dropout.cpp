@@ -5,9 +5,7 @@
 namespace ff {
 
 Dropout::Dropout(const OperatorRequest& request) : OperatorDefinition(request.type, request.inputs) {
-  request.expect_inputs(1);
-  request.expect_rank(0, 1, 4);
-  request.expect_type(0, DataType::f32);
+  request.expect_one_input(1, 4);
   request.allow_attributes({"rate"});
   rate = request.number("rate", 0.5, 0, 1);
   if (rate >= 1) request.required_attribute("rate").fail("found 1, expected less: nothing would be kept");

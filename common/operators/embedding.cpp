@@ -5,9 +5,7 @@
 namespace ff {
 
 Embedding::Embedding(const OperatorRequest& request) : OperatorDefinition(request.type, request.inputs) {
-  request.expect_inputs(1);
-  request.expect_rank(0, 1, 2);
-  request.expect_type(0, DataType::i32);
+  request.expect_one_input(1, 2, DataType::i32);
   request.allow_attributes({"vocabulary", "channels", "trained"});
   vocabulary = request.required_attribute("vocabulary").as_integer(1, int64_t{1} << 31);
   channels = request.required_attribute("channels").as_integer(1, int64_t{1} << 24);
@@ -64,9 +62,7 @@ double Embedding::gradient_addition_bytes(const Block& part) const {
 
 PositionEmbedding::PositionEmbedding(const OperatorRequest& request)
     : OperatorDefinition(request.type, request.inputs) {
-  request.expect_inputs(1);
-  request.expect_rank(0, 3, 3);
-  request.expect_type(0, DataType::f32);
+  request.expect_one_input(3, 3);
   request.allow_attributes({});
   const Shape& shape = inputs_[0].shape;
   outputs_ = {{"", shape}};

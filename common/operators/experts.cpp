@@ -84,9 +84,7 @@ Work Combine::backward_work(const Block& part, bool) const {  // rows' gradients
 }
 
 ExpertLinear::ExpertLinear(const OperatorRequest& request) : OperatorDefinition(request.type, request.inputs) {
-  request.expect_inputs(1);
-  request.expect_rank(0, 3, 3);
-  request.expect_type(0, DataType::f32);
+  request.expect_one_input(3, 3);
   request.allow_attributes({"out_features", "bias", "activation"});
   const Shape& input = inputs_[0].shape;
   in_features = input[2];

@@ -12,9 +12,7 @@ namespace {
 constexpr int64_t most_experts = 8192;  // a GPU counts a group's tokens in memory that one block of threads shares
 
 void expect_logits(const OperatorRequest& request, int64_t least_experts) {
-  request.expect_inputs(1);
-  request.expect_rank(0, 3, 3);
-  request.expect_type(0, DataType::f32);
+  request.expect_one_input(3, 3);
   const int64_t experts = request.inputs[0].shape[2];
   if (experts < least_experts || experts > most_experts)
     request.place.at("inputs").items()[0].fail("has logits of " + std::to_string(experts) + " experts, " +

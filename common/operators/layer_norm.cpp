@@ -7,9 +7,7 @@
 namespace ff {
 
 RowNorm::RowNorm(const OperatorRequest& request) : OperatorDefinition(request.type, request.inputs) {
-  request.expect_inputs(1);
-  request.expect_rank(0, 2, 4);
-  request.expect_type(0, DataType::f32);
+  request.expect_one_input(2, 4);
   request.allow_attributes({"epsilon", "affine"});
   const Shape& shape = inputs_[0].shape;
   axis = shape.size() == 4 ? 1 : shape.count() - 1;

@@ -7,9 +7,7 @@
 namespace ff {
 
 Linear::Linear(const OperatorRequest& request) : OperatorDefinition(request.type, request.inputs) {
-  request.expect_inputs(1);
-  request.expect_rank(0, 2, 3);
-  request.expect_type(0, DataType::f32);
+  request.expect_one_input(2, 3);
   request.allow_attributes({"out_features", "bias", "activation"});
   Shape output = inputs_[0].shape;
   in_features = output.back();

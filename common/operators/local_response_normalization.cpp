@@ -8,9 +8,7 @@ namespace ff {
 
 LocalResponseNormalization::LocalResponseNormalization(const OperatorRequest& request)
     : OperatorDefinition(request.type, request.inputs) {
-  request.expect_inputs(1);
-  request.expect_rank(0, 4, 4);
-  request.expect_type(0, DataType::f32);
+  request.expect_one_input(4, 4);
   request.allow_attributes({"size", "alpha", "beta", "bias"});
   const Shape& shape = inputs_[0].shape;
   channels = shape[1];

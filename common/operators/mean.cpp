@@ -5,9 +5,7 @@
 namespace ff {
 
 Mean::Mean(const OperatorRequest& request) : OperatorDefinition(request.type, request.inputs) {
-  request.expect_inputs(1);
-  request.expect_rank(0, 3, 4);
-  request.expect_type(0, DataType::f32);
+  request.expect_one_input(3, 4);
   request.allow_attributes({});
   const Shape& shape = inputs_[0].shape;
   const bool image = shape.size() == 4;
@@ -28,9 +26,7 @@ Work Mean::forward_work(const Block& part) const {
 }
 
 MeanLoss::MeanLoss(const OperatorRequest& request) : OperatorDefinition(request.type, request.inputs) {
-  request.expect_inputs(1);
-  request.expect_rank(0, 1, 4);
-  request.expect_type(0, DataType::f32);
+  request.expect_one_input(1, 4);
   request.allow_attributes({"weight"});
   weight = request.number("weight", 1, -1e12, 1e12);
   outputs_ = {{"loss", inputs_[0].shape}};

@@ -186,6 +186,12 @@ void OperatorRequest::expect_type(size_t input, DataType expected) const {
                                            " expects " + std::string(to_string(expected)));
 }
 
+void OperatorRequest::expect_one_input(size_t least_rank, size_t most_rank, DataType type) const {
+  expect_inputs(1);
+  expect_rank(0, least_rank, most_rank);
+  expect_type(0, type);
+}
+
 void OperatorRequest::allow_attributes(const Vector<std::string>& keys) const {
   if (attributes) attributes->allow_keys(keys, "attribute of " + type);
 }

@@ -201,6 +201,7 @@ struct OperatorRequest {
   void expect_inputs_between(size_t least, size_t most) const;
   void expect_rank(size_t input, size_t least, size_t most) const;
   void expect_type(size_t input, DataType type) const;
+  void expect_one_input(size_t least_rank, size_t most_rank, DataType type = DataType::f32) const;
   void allow_attributes(const Vector<std::string>& keys) const;
   std::optional<JsonPlace> attribute(const std::string& key) const;
   JsonPlace required_attribute(const std::string& key) const;

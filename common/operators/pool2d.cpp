@@ -7,9 +7,7 @@ namespace {
 
 // The input's shape, once the request is seen to have what pooling needs.
 Shape image_shape(const OperatorRequest& request) {
-  request.expect_inputs(1);
-  request.expect_rank(0, 4, 4);
-  request.expect_type(0, DataType::f32);
+  request.expect_one_input(4, 4);
   request.allow_attributes({"method", "kernel", "stride", "padding", "ceil", "count_padding"});
   return request.inputs[0].shape;
 }

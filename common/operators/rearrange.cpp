@@ -152,9 +152,7 @@ Vector<Block> Slice::regions(const Block& part) const {
 }
 
 Pad::Pad(const OperatorRequest& request) : OperatorDefinition(request.type, request.inputs) {
-  request.expect_inputs(1);
-  request.expect_rank(0, 2, 4);
-  request.expect_type(0, DataType::f32);
+  request.expect_one_input(2, 4);
   request.allow_attributes({"padding"});
   Shape shape = inputs_[0].shape;
   const JsonPlace padding = request.required_attribute("padding");

@@ -26,9 +26,7 @@ Vector<int64_t> t5_boundaries(int64_t buckets, int64_t max_distance) {
 }  // namespace
 
 RelativeBias::RelativeBias(const OperatorRequest& request) : OperatorDefinition(request.type, request.inputs) {
-  request.expect_inputs(1);
-  request.expect_rank(0, 4, 4);
-  request.expect_type(0, DataType::f32);
+  request.expect_one_input(4, 4);
   request.allow_attributes({"buckets", "directions", "boundaries", "max_distance"});
   buckets = request.integer("buckets", 32, 1, 1 << 20);
   const std::string choice = request.choice("directions", "both", {"both", "past", "signed"});

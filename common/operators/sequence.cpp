@@ -3,9 +3,7 @@
 namespace ff {
 
 Shape sequence_as_image(const OperatorRequest& request, const Vector<std::string>& attributes) {
-  request.expect_inputs(1);
-  request.expect_rank(0, 3, 3);
-  request.expect_type(0, DataType::f32);
+  request.expect_one_input(3, 3);
   request.allow_attributes(attributes);
   const Shape& sequence = request.inputs[0].shape;
   return {sequence[0], sequence[2], 1, sequence[1]};

@@ -16,9 +16,7 @@ Block with_classes(const Block& part, int64_t classes) {
 }  // namespace
 
 Softmax::Softmax(const OperatorRequest& request) : OperatorDefinition(request.type, request.inputs) {
-  request.expect_inputs(1);
-  request.expect_rank(0, 2, 3);
-  request.expect_type(0, DataType::f32);
+  request.expect_one_input(2, 3);
   request.allow_attributes({});
   classes = inputs_[0].shape.back();
   outputs_ = {{"", inputs_[0].shape}};

@@ -28,10 +28,9 @@ struct Passage {
 // Two blocks whose elements lie one after the other, each dense: are they as the elements of one block? Then it
 // becomes that. Row-major, of rank 4 with the channels last (backend.h).
 bool append_block(Block& block, const Block& next) {
-  constexpr int channels_last[] = {0, 2, 3, 1};
   int joined = -1;
   for (int i = 0; i < block.rank(); ++i) {
-    const int axis = block.rank() == 4 ? channels_last[i] : i;
+    const int axis = stored_axis(block.rank(), i);
     if (joined < 0 && block[axis].size() == 1 && next[axis] == block[axis]) continue;
     if (joined < 0 && next[axis].begin == block[axis].end) joined = axis;
     else if (joined < 0 || !(next[axis] == block[axis])) return false;

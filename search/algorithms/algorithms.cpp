@@ -155,7 +155,7 @@ AlgorithmResult run_optcnn(const AlgorithmRequest& request) {
   result.details["optcnn"] = {{"layers", found->layers},
                               {"not_eliminated", found->not_eliminated},
                               {"proven", proven},
-                              {"objective_us", static_cast<double>(found->objective) / 1e3}};
+                              {"objective_us", to_us(found->objective)}};
   return result;
 }
 

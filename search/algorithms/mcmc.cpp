@@ -134,7 +134,7 @@ void check_locally(const AlgorithmRequest& request, AlgorithmResult& result) {
                                      {"evaluated", optimum.evaluated},
                                      {"operators", optimum.operators},
                                      {"improvements", optimum.improvements},
-                                     {"before_us", static_cast<double>(chains.best_prediction.makespan) / 1e3},
+                                     {"before_us", to_us(chains.best_prediction.makespan)},
                                      {"elapsed_s", optimum.elapsed_s}};
 }
 

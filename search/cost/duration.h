@@ -10,6 +10,7 @@
 namespace ff {
 
 using Nanoseconds = int64_t;
+inline double to_us(Nanoseconds time) { return static_cast<double>(time) / 1e3; }
 
 // Resources are numbered: devices first (as in the topology), then channels.
 struct ResourceUse {

@@ -15,14 +15,6 @@
 namespace ff {
 namespace {
 
-double us(Nanoseconds time) { return static_cast<double>(time) / 1e3; }
-
-std::string format(const char* pattern, double value) {
-  char text[64];
-  std::snprintf(text, sizeof text, pattern, value);
-  return text;
-}
-
 std::string column(std::string text, size_t width) {
   text.resize(std::max(text.size() + 1, width), ' ');
   return text;
@@ -33,14 +25,14 @@ std::string right(const std::string& text, size_t width) {
 }
 
 std::string share_text(Nanoseconds part, Nanoseconds whole) {
-  return right(format("%.1f %%", 100 * static_cast<double>(part) / static_cast<double>(whole)), 8);
+  return right(with_number("%.1f %%", 100 * static_cast<double>(part) / static_cast<double>(whole)), 8);
 }
 
 std::string signed_time(Nanoseconds time) { return (time < 0 ? "-" : "+") + time_text(std::abs(time)); }
 
 std::string change_text(Nanoseconds change, Nanoseconds whole) {
   return right(signed_time(change), 13) +
-         right(format("(%+.1f %%)", 100 * static_cast<double>(change) / static_cast<double>(whole)), 12);
+         right(with_number("(%+.1f %%)", 100 * static_cast<double>(change) / static_cast<double>(whole)), 12);
 }
 
 std::string heading(const Problem& problem) {
@@ -60,13 +52,13 @@ std::string piece_kind(const PathPiece& piece, const LinkKinds& links) {
 Json piece_to_json(const PathPiece& piece, const LinkKinds& links, bool with_begin) {
   Json json = {{"what", joined_names(piece.names)}, {"kind", std::string(to_string(piece.kind))}};
   if (piece.link_kind >= 0) json["link"] = links.names()[piece.link_kind];
-  if (with_begin) json["begin_us"] = us(piece.begin);
-  json.update({{"us", us(piece.time)},
+  if (with_begin) json["begin_us"] = to_us(piece.begin);
+  json.update({{"us", to_us(piece.time)},
                {"tasks", piece.tasks},
                {"waited_for_us",
-                {{"data", us(piece.after_data)},
-                 {"device busy", us(piece.after_device)},
-                 {"link busy", us(piece.after_link)}}}});
+                {{"data", to_us(piece.after_data)},
+                 {"device busy", to_us(piece.after_device)},
+                 {"link busy", to_us(piece.after_link)}}}});
   return json;
 }
 
@@ -78,7 +70,7 @@ std::string waits_text(const PathPiece& piece) {
     if (time == 0) continue;
     text += (text.empty() ? "" : ", ") + std::string(to_string(wait));
     if (time < piece.time)
-      text += format(" %.0f %%", 100 * static_cast<double>(time) / static_cast<double>(piece.time));
+      text += with_number(" %.0f %%", 100 * static_cast<double>(time) / static_cast<double>(piece.time));
   }
   return text.empty() ? "nothing" : text;
 }
@@ -100,7 +92,7 @@ void explain_path(Evaluator& evaluator, const Evaluator::Details& details, int l
   Json& json = result.json["critical_path"] = {{"kinds", Json::object()}, {"pieces", Json::array()}};
   for (const auto& [kind, time] : by_time) {
     result.text += "  " + column(kind, 44) + right(time_text(time), 12) + share_text(time, makespan) + "\n";
-    json["kinds"][kind] = us(time);
+    json["kinds"][kind] = to_us(time);
   }
   for (const PathPiece& piece : pieces) json["pieces"].push_back(piece_to_json(piece, links, true));
   result.text += "\nits pieces, merged by operator and kind, and what they waited for\n";
@@ -121,15 +113,15 @@ Json effect_to_json(const Graph& graph, const Effect& effect, const std::string&
                {"operators", operators},
                {from, configuration_to_json(graph.operators[effect.decision.operators[0]], effect.decision.from)},
                {to, configuration_to_json(graph.operators[effect.decision.operators[0]], effect.decision.to)},
-               {"predicted_us", us(effect.predicted)},
-               {"change_us", us(effect.change)}};
+               {"predicted_us", to_us(effect.predicted)},
+               {"change_us", to_us(effect.change)}};
   if (effect.fullness > 0) json["memory_share"] = effect.fullness;
   return json;
 }
 
 std::string effect_text(const Graph& graph, const Effect& effect, Nanoseconds whole, const std::string& arrow) {
   const OperatorId op = effect.decision.operators[0];
-  const std::string fits = effect.fits() ? "" : format("; needs %.2f times the memory", effect.fullness);
+  const std::string fits = effect.fits() ? "" : with_number("; needs %.2f times the memory", effect.fullness);
   return "  " + column(effect.decision.name, 34) + change_text(effect.change, whole) + "  " +
          configuration_text(graph, op, effect.decision.from) + arrow +
          configuration_text(graph, op, effect.decision.to) + fits + "\n";
@@ -141,7 +133,7 @@ void explain_decisions(Evaluator& evaluator, const Strategy& strategy, Nanosecon
   const Strategy plain = problem.keeping_annotations(data_parallel(problem.graph, problem.topology));
   const Vector<Effect> undone = effects(evaluator, strategy, plain, false);
   const Prediction all = evaluator.evaluate(plain);
-  result.json["data_parallel"] = {{"predicted_us", us(all.makespan)}, {"fits_memory", all.feasible()}};
+  result.json["data_parallel"] = {{"predicted_us", to_us(all.makespan)}, {"fits_memory", all.feasible()}};
   Json& json = result.json["decisions"] = Json::array();
   result.text += "\ndecisions that differ from data parallelism: predicted change if one of them is undone\n";
   for (const Effect& effect : undone)
@@ -152,7 +144,7 @@ void explain_decisions(Evaluator& evaluator, const Strategy& strategy, Nanosecon
   else
     result.text += more_text(undone.count(), limit, "decisions") + "  " + column("all of them", 34) +
                    change_text(all.makespan - makespan, makespan) +
-                   (all.feasible() ? "" : format("  needs %.2f times the memory", all.fullness)) + "\n";
+                   (all.feasible() ? "" : with_number("  needs %.2f times the memory", all.fullness)) + "\n";
 }
 
 void explain_what_if(const Problem& problem, const Strategy& strategy, const Vector<std::string>& questions,
@@ -164,11 +156,12 @@ void explain_what_if(const Problem& problem, const Strategy& strategy, const Vec
     const WhatIf answer = what_if(problem, strategy, question);
     const double rate = static_cast<double>(answer.batch_size) * 1e9 / static_cast<double>(answer.predicted);
     result.text += "  " + column(answer.text, 34) + change_text(answer.predicted - makespan, makespan) + "  " +
-                   time_text(answer.predicted) + format(", %.1f samples/s", rate) +
-                   (answer.fullness > 0 ? format(", needs %.0f %% of the memory", 100 * answer.fullness) : "") + "\n";
+                   time_text(answer.predicted) + with_number(", %.1f samples/s", rate) +
+                   (answer.fullness > 0 ? with_number(", needs %.0f %% of the memory", 100 * answer.fullness) : "") +
+                   "\n";
     json.push_back({{"what_if", answer.text},
-                    {"predicted_us", us(answer.predicted)},
-                    {"change_us", us(answer.predicted - makespan)},
+                    {"predicted_us", to_us(answer.predicted)},
+                    {"change_us", to_us(answer.predicted - makespan)},
                     {"samples_per_s", rate},
                     {"fits_memory", answer.fullness <= 1},
                     {"memory_share", answer.fullness}});
@@ -196,7 +189,7 @@ void explain_memory(Evaluator& evaluator, const Strategy& strategy, const Evalua
   const std::string at = "device " + std::to_string(peak.device) + " (" + topology.devices[peak.device].name + ")";
   result.text += "\nmemory: " + at + " needs " + bytes_text(peak.needed);
   if (peak.capacity > 0)
-    result.text += " of " + bytes_text(peak.capacity) + format(", %.1f %%", 100 * peak.fullness()) +
+    result.text += " of " + bytes_text(peak.capacity) + with_number(", %.1f %%", 100 * peak.fullness()) +
                    (fits ? "" : ": exceeds device memory by " + bytes_text(peak.needed - peak.capacity));
   result.text += "\n  at the peak, during " + (peak.task.empty() ? "the end of the iteration" : peak.task) + ":\n";
   for (const MemoryItem& item : peak.kinds)
@@ -210,9 +203,9 @@ void explain_memory(Evaluator& evaluator, const Strategy& strategy, const Evalua
   Json& remedies = json["remedies"] = Json::array();
   for (const MemoryRemedy& remedy : memory_remedies(evaluator, strategy, details)) {
     result.text += "    " + column(remedy.what, 58) + right(time_text(remedy.predicted), 12) +
-                   format(", needs %.1f %% of the memory", 100 * remedy.fullness) + "\n";
+                   with_number(", needs %.1f %% of the memory", 100 * remedy.fullness) + "\n";
     remedies.push_back(
-        {{"what", remedy.what}, {"predicted_us", us(remedy.predicted)}, {"memory_share", remedy.fullness}});
+        {{"what", remedy.what}, {"predicted_us", to_us(remedy.predicted)}, {"memory_share", remedy.fullness}});
   }
   if (remedies.empty())
     result.text +=
@@ -227,14 +220,15 @@ Explanation explain_strategy(const Problem& problem, const StrategyFile& file, c
   const Evaluator::Details details = evaluator.details_of_file(file);
   const Nanoseconds makespan = details.timeline.makespan;
   Explanation result;
-  result.json = {{"graph", problem.graph.name}, {"topology", problem.topology.name}, {"predicted_us", us(makespan)}};
-  result.text = heading(problem) + "predicted iteration  " + time_text(makespan) + "  (" +
-                format("%.1f", static_cast<double>(problem.whole().batch_size) * 1e9 / static_cast<double>(makespan)) +
-                " samples/s)\n";
+  result.json = {{"graph", problem.graph.name}, {"topology", problem.topology.name}, {"predicted_us", to_us(makespan)}};
+  result.text =
+      heading(problem) + "predicted iteration  " + time_text(makespan) + "  (" +
+      with_number("%.1f", static_cast<double>(problem.whole().batch_size) * 1e9 / static_cast<double>(makespan)) +
+      " samples/s)\n";
   explain_path(evaluator, details, settings.limit, result);
   // What changes a strategy or a machine is compared with tasks as they become ready, whatever the file's order.
   const Nanoseconds fifo = details.makespan_fifo;
-  result.json["predicted_fifo_us"] = us(fifo);
+  result.json["predicted_fifo_us"] = to_us(fifo);
   if (!details.fifo_order)
     result.text += "\nThe plan has its own task order. In FIFO order the iteration takes " + time_text(fifo) +
                    "; the tables\nbelow compare with that.\n";
@@ -310,14 +304,14 @@ ComparedPlan compared_plan(Evaluator& evaluator, const StrategyFile& file) {
 // With the memory, where settings differ.
 void describe_plan(const char* which, const ComparedPlan& plan, bool with_memory, Explanation& result) {
   const Nanoseconds own = plan.details.timeline.makespan, fifo = plan.details.makespan_fifo;
-  result.json[which] = {{"predicted_us", us(own)},
-                        {"predicted_fifo_us", us(fifo)},
+  result.json[which] = {{"predicted_us", to_us(own)},
+                        {"predicted_fifo_us", to_us(fifo)},
                         {"memory_bytes", plan.memory_bytes},
                         {"fits_memory", plan.fullness <= 1}};
   result.text += std::string(which) + ": predicted iteration " + time_text(own) +
                  (plan.details.fifo_order ? "" : ", in FIFO order " + time_text(fifo)) +
                  (with_memory ? "; " + bytes_text(plan.memory_bytes) + " on the fullest device" : "") +
-                 (plan.fullness > 1 ? format(", needs %.2f times the memory", plan.fullness) : "") + "\n";
+                 (plan.fullness > 1 ? with_number(", needs %.2f times the memory", plan.fullness) : "") + "\n";
 }
 
 std::string operators_text(const Vector<Decision>& decisions, const Graph& graph) {
@@ -432,9 +426,9 @@ Explanation describe_edit(const Problem& problem, const Strategy& before, const 
   result.text += "predicted iteration  " + time_text(predicted_before) + " before, " + time_text(predicted_after) +
                  " after" + change_text(change, predicted_before) + "\n";
   result.json = {{"changes", changes},
-                 {"before_us", us(predicted_before)},
-                 {"predicted_us", us(predicted_after)},
-                 {"change_us", us(change)}};
+                 {"before_us", to_us(predicted_before)},
+                 {"predicted_us", to_us(predicted_after)},
+                 {"change_us", to_us(change)}};
   return result;
 }
 

@@ -33,7 +33,7 @@ std::string kernel_cost_text(const Vector<ExplainedKernel>& kernels, const Topol
     char line[160];
     std::snprintf(line, sizeof line, "  %-28s %-8s %6lld tasks of %10.1f us\n", kernel.operators.c_str(),
                   kernel.phase == Phase::forward ? "forward" : "backward", static_cast<long long>(kernel.tasks),
-                  static_cast<double>(kernel.duration) / 1e3);
+                  to_us(kernel.duration));
     text += line;
     for (size_t begin = 0; begin < kernel.how.size();) {  // a line a term
       const size_t end = std::min(kernel.how.find("; ", begin), kernel.how.size());
@@ -52,7 +52,7 @@ Json kernel_cost_json(const Vector<ExplainedKernel>& kernels) {
     json.push_back({{"operators", kernel.operators},
                     {"phase", kernel.phase == Phase::forward ? "forward" : "backward"},
                     {"tasks", kernel.tasks},
-                    {"us", static_cast<double>(kernel.duration) / 1e3},
+                    {"us", to_us(kernel.duration)},
                     {"source", kernel.source == CostSource::profile    ? "profile"
                                : kernel.source == CostSource::measured ? "measured"
                                                                        : "analytic"},

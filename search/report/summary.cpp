@@ -4,18 +4,11 @@
 #include <cstdio>
 #include <set>
 
+#include "common/readable.h"
 #include "search/report/plan_text.h"
 
 namespace ff {
 namespace {
-
-double us(Nanoseconds ns) { return static_cast<double>(ns) / 1e3; }
-
-std::string format(const char* pattern, double value) {
-  char text[64];
-  std::snprintf(text, sizeof text, pattern, value);
-  return text;
-}
 
 // Of SearchReport::sharding; by layers it is said as users write it.
 std::string sharding_text(const std::string& sharding) {
@@ -34,14 +27,14 @@ std::string local_optimum_text(const Json& local, size_t operators) {
   std::string text = padded("local optimum");
   const int64_t improvements = local["improvements"];
   if (improvements > 0)
-    text += format("the search ended at %.3f ms, which ", local["before_us"].get<double>() / 1e3) +
+    text += with_number("the search ended at %.3f ms, which ", local["before_us"].get<double>() / 1e3) +
             std::to_string(improvements) + " changes improved; now ";
   text += local["proven"].get<bool>()
               ? "no neighbour is better: " + std::to_string(local["neighbours"].get<int64_t>()) + " neighbours, "
               : "not known, interrupted after " + std::to_string(local["evaluated"].get<int64_t>()) +
                     " evaluations of neighbours, none better of " + std::to_string(local["operators"].get<int64_t>()) +
                     " of " + std::to_string(operators) + " operators; ";
-  return text + local["neighbourhood"].get<std::string>() + format("; %.1f s\n", local["elapsed_s"].get<double>());
+  return text + local["neighbourhood"].get<std::string>() + with_number("; %.1f s\n", local["elapsed_s"].get<double>());
 }
 
 std::string background_text(const SearchReport& report) {
@@ -49,7 +42,7 @@ std::string background_text(const SearchReport& report) {
   for (const BackgroundEffect& effect : report.background)
     text += padded("in background") + effect.file + ": " + time_text(effect.before) + ", co-located " +
             time_text(effect.after) +
-            format(" (slowdown %.2f)\n", static_cast<double>(effect.after) / static_cast<double>(effect.before));
+            with_number(" (slowdown %.2f)\n", static_cast<double>(effect.after) / static_cast<double>(effect.before));
   return text;
 }
 
@@ -89,7 +82,7 @@ namespace {
 Json collectives_to_json(const SearchReport& report) {
   Json json = Json::object();
   const auto add = [&](const std::string& name, const SearchReport::CollectiveUse& use) {
-    if (use.count > 0) json[name] = {{"count", use.count}, {"us", us(use.time)}};
+    if (use.count > 0) json[name] = {{"count", use.count}, {"us", to_us(use.time)}};
   };
   for (const auto& [kind, use] : report.collectives) add(std::string(to_string(kind)), use);
   add("synchronization", report.synchronization);
@@ -144,13 +137,13 @@ std::string idle_text(const Strategy& strategy, const Topology& topology) {
 Json improvements_to_json(const SearchReport& report) {
   Json improvements = Json::array();
   for (const Improvement& found : report.improvements)
-    improvements.push_back({{"after_s", found.after_s}, {"predicted_us", us(found.makespan)}});
+    improvements.push_back({{"after_s", found.after_s}, {"predicted_us", to_us(found.makespan)}});
   return improvements;
 }
 
 Json baselines_to_json(const SearchReport& report) {
   Json baselines = Json::object();
-  for (const Baseline& baseline : report.baselines) baselines[baseline.algorithm] = us(baseline.predicted);
+  for (const Baseline& baseline : report.baselines) baselines[baseline.algorithm] = to_us(baseline.predicted);
   return baselines;
 }
 
@@ -188,20 +181,20 @@ Json report_to_json(const SearchReport& report) {
        {{"median", report.statistics.times.quantile_us(0.5)}, {"p99", report.statistics.times.quantile_us(0.99)}}},
       {"events", report.statistics.events},
       {"tasks", report.tasks},
-      {"predicted_us", us(report.predicted)},
+      {"predicted_us", to_us(report.predicted)},
       {"fifo_order", report.fifo_order},
       {"micro_batches", report.micro_batches},
       {"sharding", report.sharding},
       {"recompute", report.recompute},
       {"precision", to_string(report.precision)},
-      {"predicted_fifo_us", us(report.predicted_fifo)},
-      {"lower_bound_us", us(report.lower_bound)},
+      {"predicted_fifo_us", to_us(report.predicted_fifo)},
+      {"lower_bound_us", to_us(report.lower_bound)},
       {"fits_memory", report.feasible},
       {"baselines", baselines_to_json(report)},
       {"memory_bytes", report.memory_bytes},
       {"transfer_bytes", report.transfer_bytes},
       {"synchronization_bytes", report.synchronization_bytes},
-      {"compute_us", us(report.compute)},
+      {"compute_us", to_us(report.compute)},
       {"collectives", collectives_to_json(report)},
       {"costs",
        {{"profile", report.sources.profile},
@@ -210,7 +203,7 @@ Json report_to_json(const SearchReport& report) {
   if (!report.origins.empty()) json["origins"] = origins_to_json(report);
   for (const BackgroundEffect& effect : report.background)
     json["background"].push_back(
-        {{"strategy", effect.file}, {"without_us", us(effect.before)}, {"co_located_us", us(effect.after)}});
+        {{"strategy", effect.file}, {"without_us", to_us(effect.before)}, {"co_located_us", to_us(effect.after)}});
   json.update(report.details);
   return json;
 }
@@ -222,7 +215,7 @@ std::string report_to_text(const SearchReport& report, const Graph& graph, const
                      (topology.devices.size() == 1 ? " device)\n" : " devices)\n");
   const double seconds = static_cast<double>(report.predicted) / 1e9;
   text += "predicted iteration  " + time_text(report.predicted) + "  (" +
-          format("%.1f", static_cast<double>(graph.batch_size) / seconds) + " samples/s)\n";
+          with_number("%.1f", static_cast<double>(graph.batch_size) / seconds) + " samples/s)\n";
   if (!report.note.empty()) text += padded(report.algorithm) + report.note + "\n";
   text += settings_text(report, graph.batch_size) + idle_text(strategy, topology);
   if (report.details.contains("simulated_devices"))
@@ -230,14 +223,14 @@ std::string report_to_text(const SearchReport& report, const Graph& graph, const
             " devices; the other data-parallel groups do the same at the same times\n";
   for (const Baseline& baseline : report.baselines)
     text += padded(baseline.algorithm) + time_text(baseline.predicted) +
-            format("  (%.2f times as long)",
-                   static_cast<double>(baseline.predicted) / static_cast<double>(report.predicted)) +
+            with_number("  (%.2f times as long)",
+                        static_cast<double>(baseline.predicted) / static_cast<double>(report.predicted)) +
             (baseline.feasible ? "" : "  exceeds device memory") + "\n";
   text += background_text(report);
   if (report.lower_bound > 0)
     text += "lower bound          " + time_text(report.lower_bound) +
-            format("  (%.2f times the bound)\n",
-                   static_cast<double>(report.predicted) / static_cast<double>(report.lower_bound));
+            with_number("  (%.2f times the bound)\n",
+                        static_cast<double>(report.predicted) / static_cast<double>(report.lower_bound));
   text += "transfers            " + bytes_text(report.transfer_bytes) + ", synchronization " +
           bytes_text(report.synchronization_bytes) + "\n";
   if (!report.collectives.empty()) {
@@ -256,9 +249,9 @@ std::string report_to_text(const SearchReport& report, const Graph& graph, const
           " analytic\n";
   if (report.proposals > 0)
     text += "search               " + std::to_string(report.proposals) + " proposals, " +
-            std::to_string(report.accepted) + " accepted, " + format("%.1f s", report.elapsed_s) +
+            std::to_string(report.accepted) + " accepted, " + with_number("%.1f s", report.elapsed_s) +
             (report.threads > 1 ? " on " + std::to_string(report.threads) + " threads" : "") +
-            format(" (%.0f proposals/s)", static_cast<double>(report.proposals) / report.elapsed_s) +
+            with_number(" (%.0f proposals/s)", static_cast<double>(report.proposals) / report.elapsed_s) +
             (report.ended.empty() ? "" : "; ended: " + report.ended) + "\n";
   if (report.details.contains("local_optimum"))
     text += local_optimum_text(report.details["local_optimum"], graph.operators.size());

@@ -29,8 +29,8 @@ void write_trace(const std::string& path, const Topology& topology, TaskGraphBui
                     {"cat", std::string(to_string(task.kind))},
                     {"pid", device ? 0 : 1},
                     {"tid", device ? use.resource : use.resource - device_count},
-                    {"ts", static_cast<double>(details.timeline.start[t]) / 1e3},
-                    {"dur", static_cast<double>(use.occupancy) / 1e3}};
+                    {"ts", to_us(details.timeline.start[t])},
+                    {"dur", to_us(use.occupancy)}};
       if (task.bytes > 0) event["args"]["bytes"] = task.bytes;
       if (const int number = micro_batch_of_task(builder, details.strategy, task); number >= 0)
         event["args"]["micro_batch"] = number;

@@ -68,16 +68,10 @@ class DropoutKernel : public Kernel {
   // consecutive indices.
   void draw(uint64_t iteration) {
     const int rank = part_.rank();
-    const Vector<int> order = rank == 4 ? Vector<int>{0, 2, 3, 1} : [&] {
-      Vector<int> axes;
-      for (int axis = 0; axis < rank; ++axis) axes.push_back(axis);
-      return axes;
-    }();
-    // Stride of each logical axis in the block's storage (rank 4 is channels-last), and in the whole tensor.
-    Vector<int64_t> stored(rank), whole(static_cast<size_t>(rank));
+    // Stride of each logical axis in the block's storage, and in the whole tensor.
+    const Vector<int64_t> stored = stored_strides(part_.shape());
+    Vector<int64_t> whole(static_cast<size_t>(rank));
     int64_t stride = 1;
-    for (int i = rank - 1; i >= 0; --i) stored[order[i]] = stride, stride *= part_[order[i]].size();
-    stride = 1;
     for (int axis = rank - 1; axis >= 0; --axis) whole[axis] = stride, stride *= shape_[axis];
 
     // Axes from `last` on form a run: those after it are whole, and stored as they are counted.

@@ -131,7 +131,7 @@ class TransposeKernel : public Kernel {
  public:
   TransposeKernel(const Transpose& transpose, const Block& part) {
     const Shape output = part.shape(), input = transpose.input_block(0, part).shape();
-    const Vector<int64_t> output_strides = storage_strides(output), input_strides = storage_strides(input);
+    const Vector<int64_t> output_strides = stored_strides(output), input_strides = stored_strides(input);
     for (size_t axis = 0; axis < 4; ++axis) {
       sizes_[axis] = axis < output.size() ? output[axis] : 1;
       output_strides_[axis] = axis < output.size() ? output_strides[axis] : 0;
@@ -149,17 +149,6 @@ class TransposeKernel : public Kernel {
 
  private:
   using Strides = Array<int64_t, 4>;
-
-  static Vector<int64_t> storage_strides(const Shape& shape) {
-    const Vector<size_t> order = shape.size() == 4 ? Vector<size_t>{0, 2, 3, 1} : Vector<size_t>{0, 1, 2};
-    Vector<int64_t> strides(shape.size());
-    int64_t stride = 1;
-    for (size_t i = order.size(); i-- > 0;) {
-      strides[order[i]] = stride;
-      stride *= shape[order[i]];
-    }
-    return strides;
-  }
 
   void move(const float* source, const Strides& from, float* destination, const Strides& to) const {
     for (int64_t a = 0; a < sizes_[0]; ++a)

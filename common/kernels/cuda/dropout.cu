@@ -15,7 +15,6 @@ struct WholeIndex {
 };
 
 WholeIndex whole_index(const Shape& shape, const Block& part) {
-  constexpr int channels_last[] = {0, 2, 3, 1};
   const int rank = part.rank();
   int64_t strides[Block::max_rank], stride = 1;
   WholeIndex index;
@@ -25,7 +24,7 @@ WholeIndex whole_index(const Shape& shape, const Block& part) {
     stride *= shape[axis];
   }
   for (int i = 0; i < rank; ++i) {
-    const int axis = rank == 4 ? channels_last[i] : i, last = index.depth - 1;
+    const int axis = stored_axis(rank, i), last = index.depth - 1;
     // goes on where the inner loop ends: one loop
     if (last >= 0 && index.strides[last] == strides[axis] * part[axis].size()) {
       index.sizes[last] *= part[axis].size();

@@ -127,7 +127,7 @@ class TransposeKernel : public Kernel {
  public:
   TransposeKernel(const Context& context, const Transpose& definition, const Block& part) : context_(context) {
     const Shape output = part.shape(), input = definition.input_block(0, part).shape();
-    const Vector<int64_t> output_strides = storage_strides(output), input_strides = storage_strides(input);
+    const Vector<int64_t> output_strides = stored_strides(output), input_strides = stored_strides(input);
     Vector<size_t> axes;  // of the output
     for (size_t axis = 0; axis < output.size(); ++axis) axes.push_back(axis);
     const auto loops = [&](const auto& stride_of, bool to_output) {
@@ -154,19 +154,6 @@ class TransposeKernel : public Kernel {
   }
 
  private:
-  static Vector<int64_t> storage_strides(const Shape& shape) {
-    Vector<size_t> order;
-    for (size_t axis = 0; axis < shape.size(); ++axis) order.push_back(axis);
-    if (shape.size() == 4) order = {0, 2, 3, 1};
-    Vector<int64_t> strides(shape.size());
-    int64_t stride = 1;
-    for (size_t i = order.size(); i-- > 0;) {
-      strides[order[i]] = stride;
-      stride *= shape[order[i]];
-    }
-    return strides;
-  }
-
   const Context& context_;
   StridedLoops forward_, backward_;
 };
