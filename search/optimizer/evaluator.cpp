@@ -119,20 +119,28 @@ Prediction Evaluator::with_memory(const Details& in_fifo_order) {
       prediction(timeline.makespan, exact_fullness(strategy, tasks, tasks_by_start(tasks, timeline)));
   if (fifo.feasible() || problem_.settings.micro_batches == 1) return fifo;
   look();
-  const Vector<int> order = tasks_by_start(tasks, one_forward_one_backward(strategy, tasks, costs));
-  const Prediction other =
-      prediction(simulate_in_order(tasks, costs, order).makespan, exact_fullness(strategy, tasks, order));
-  return better(other, fifo) ? other : fifo;
+  Prediction best = fifo;
+  for (const Timeline& timeline : one_forward_one_backward(strategy, tasks, costs)) {
+    const Vector<int> order = tasks_by_start(tasks, timeline);
+    const Prediction other =
+        prediction(simulate_in_order(tasks, costs, order).makespan, exact_fullness(strategy, tasks, order));
+    if (better(other, best)) best = other;
+    if (best.feasible()) break;
+    look();
+  }
+  return best;
 }
 
-Timeline Evaluator::one_forward_one_backward(const Strategy& expanded, const TaskGraph& tasks,
-                                             const TaskCosts& costs) const {
+// The faster one first.
+Vector<Timeline> Evaluator::one_forward_one_backward(const Strategy& expanded, const TaskGraph& tasks,
+                                                     const TaskCosts& costs) const {
   const MicroBatchSchedule schedule = micro_batch_schedule(
       problem_.whole(), expanded, tasks, problem_.settings.micro_batches, problem_.topology.devices.count());
-  Timeline whole = schedule_one_forward_one_backward(tasks, costs, schedule, Passes::whole);
-  if (problem_.kernels.conventions().whole_passes) return whole;
-  Timeline mixed = schedule_one_forward_one_backward(tasks, costs, schedule, Passes::mixed);
-  return mixed.makespan < whole.makespan ? mixed : whole;
+  Vector<Timeline> timelines = {schedule_one_forward_one_backward(tasks, costs, schedule, Passes::whole)};
+  if (problem_.kernels.conventions().whole_passes) return timelines;
+  timelines.push_back(schedule_one_forward_one_backward(tasks, costs, schedule, Passes::mixed));
+  if (timelines[1].makespan < timelines[0].makespan) std::swap(timelines[0], timelines[1]);
+  return timelines;
 }
 
 Prediction Evaluator::estimate(const Strategy& of_one, double memory_scale) {
@@ -153,7 +161,7 @@ Evaluator::Details Evaluator::simulated(const Strategy& of_one) {
 Evaluator::Details Evaluator::simulated_one_forward_one_backward(const Strategy& of_one) {
   Details details = not_simulated(of_one);
   details.order =
-      tasks_by_start(details.tasks, one_forward_one_backward(details.strategy, details.tasks, details.costs));
+      tasks_by_start(details.tasks, one_forward_one_backward(details.strategy, details.tasks, details.costs)[0]);
   details.timeline = simulate_in_order(details.tasks, details.costs, details.order);
   details.fifo_order = false;
   details.task_order = TaskOrder::one_forward_one_backward;
@@ -175,7 +183,8 @@ Vector<std::pair<TaskOrder, Vector<int>>> Evaluator::other_orders(const Details&
     add(TaskOrder::latest_start, schedule_by_latest_start(tasks, costs, timelines[0].second));
   if (order == TaskOrder::one_forward_one_backward ||
       (order == TaskOrder::best && problem_.settings.micro_batches > 1 && has_time()))
-    add(TaskOrder::one_forward_one_backward, one_forward_one_backward(details.strategy, tasks, costs));
+    for (Timeline& timeline : one_forward_one_backward(details.strategy, tasks, costs))
+      add(TaskOrder::one_forward_one_backward, std::move(timeline));
   std::stable_sort(timelines.begin(), timelines.end(),
                    [](const auto& a, const auto& b) { return a.second.makespan < b.second.makespan; });
   Vector<std::pair<TaskOrder, Vector<int>>> orders;
@@ -207,7 +216,8 @@ Evaluator::Details Evaluator::details(const Strategy& strategy, TaskOrder order,
   if (order == TaskOrder::best && problem_.settings.micro_batches > 1)
     fifo = memory(details.strategy, details.tasks, ready_order);
   const bool fifo_fits = !fifo || fullness(fifo->bytes) <= 1;
-  for (const auto& [which, other] : other_orders(details, order, deadline)) {
+  const Vector<std::pair<TaskOrder, Vector<int>>> others = other_orders(details, order, deadline);
+  for (const auto& [which, other] : others) {
     if (same_on_devices(details.tasks, ready_order, other)) continue;
     Timeline timeline = simulate_in_order(details.tasks, details.costs, other);
     // Less would hardly be seen, and the order in which tasks become ready is written in fewer lines.
@@ -216,7 +226,8 @@ Evaluator::Details Evaluator::details(const Strategy& strategy, TaskOrder order,
     if (!asked_for && fifo_fits && static_cast<double>(timeline.makespan) >= worth_it * static_cast<double>(to_beat))
       continue;
     keep(memory(details.strategy, details.tasks, other));
-    if (!asked_for && fullness(details.memory_bytes) > 1) continue;
+    const bool other_may_fit = !asked_for || &other != &others.back().second;
+    if (other_may_fit && fullness(details.memory_bytes) > 1) continue;
     details.timeline = std::move(timeline);
     details.fifo_order = false;
     details.task_order = which;

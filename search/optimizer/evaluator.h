@@ -125,7 +125,8 @@ class Evaluator {
   // Of an expanded strategy: of all devices, or of those that stand for all (search/cost/replicas.h).
   TaskGraph tasks_of(const Strategy& strategy);
   void look() const;  // at what is watched
-  Timeline one_forward_one_backward(const Strategy& expanded, const TaskGraph& tasks, const TaskCosts& costs) const;
+  Vector<Timeline> one_forward_one_backward(const Strategy& expanded, const TaskGraph& tasks,
+                                            const TaskCosts& costs) const;
   Vector<std::pair<TaskOrder, Vector<int>>> other_orders(const Details& details, TaskOrder order,
                                                          const Deadline& deadline) const;
 
