@@ -13,18 +13,28 @@
 
 using namespace ff;
 
-// 2 samples of 16 positions, 8 channels, 4 heads, of which two parts have two each. A part projects to 2 * 16 * 3 * 4
-// channels of two bytes, 768 bytes; its scores are 2 * 2 * 16 * 16 = 1024.
-TEST_CASE("frameworks keep of attention queries, keys and values, and logarithms or probabilities") {
-  const Graph graph = parse_graph(
+namespace {
+
+// 2 samples of 16 positions, 8 channels, 4 heads: operator 1.
+Graph attention_graph(const std::string& causal) {
+  return parse_graph(
       parse_json(
           graph_text(R"({"name":"embed","type":"embedding","inputs":["x"],"attributes":{"vocabulary":9,"channels":8}},
-      {"name":"attention","type":"multi_head_attention","inputs":["embed"],"attributes":{"heads":4}},
+      {"name":"attention","type":"multi_head_attention","inputs":["embed"],"attributes":{"heads":4,"causal":)" +
+                         causal + R"(}},
       {"name":"mean","type":"mean","inputs":["attention"]},
       {"name":"loss","type":"softmax_cross_entropy","inputs":["mean","label"]})",
                      R"({"name":"x","shape":["batch",16],"dtype":"i32"})"),
           "graph"),
       2, DataType::bf16);
+}
+
+}  // namespace
+
+// Of the 4 heads two parts have two each. A part projects to 2 * 16 * 3 * 4
+// channels of two bytes, 768 bytes; its scores are 2 * 2 * 16 * 16 = 1024.
+TEST_CASE("frameworks keep of attention queries, keys and values, and logarithms or probabilities") {
+  const Graph graph = attention_graph("false");
   const OperatorDefinition& attention = *graph.operators[1].definition;
   const Block part = attention.part({1, 2}, 0);
   FrameworkConventions conventions;
@@ -83,15 +93,7 @@ TEST_CASE("fused attention has a rate for each pass, and one for each kind of ke
 }
 
 TEST_CASE("attention=triton takes rates of kernels written in Triton, attention=flash1 those of CUDA") {
-  const Graph graph = parse_graph(
-      parse_json(
-          graph_text(R"({"name":"embed","type":"embedding","inputs":["x"],"attributes":{"vocabulary":9,"channels":8}},
-      {"name":"attention","type":"multi_head_attention","inputs":["embed"],"attributes":{"heads":4,"causal":true}},
-      {"name":"mean","type":"mean","inputs":["attention"]},
-      {"name":"loss","type":"softmax_cross_entropy","inputs":["mean","label"]})",
-                     R"({"name":"x","shape":["batch",16],"dtype":"i32"})"),
-          "graph"),
-      2, DataType::bf16);
+  const Graph graph = attention_graph("true");
   const OperatorDefinition& attention = *graph.operators[1].definition;
   DeviceModel model;
   model.peak_tflops = model.peak_bf16_tflops = 1;
