@@ -333,6 +333,16 @@ std::string check_note(const AlgorithmSettings& settings, const SearchReport& re
          "full";
 }
 
+// Where sharding changes nothing, as without replicas of parameters; "" else.
+std::string sharding_note(const StrategySettings& settings, const TaskGraph& tasks) {
+  const auto is_split = [&](const SynchronizationUnit& unit) {
+    return is_sharded(tasks.synchronization_of(unit.group)) && unit.holder_count() > 1;
+  };
+  if (!is_sharded(tasks.synchronization) || std::any_of(tasks.units.begin(), tasks.units.end(), is_split)) return "";
+  return "sharding " + written_sharding(settings) +
+         " has no effect: no parameter that it would split is held by more than one device";
+}
+
 }  // namespace
 
 CommandResult run_search(const SearchOptions& options, const CommandContext& context) {
@@ -373,8 +383,9 @@ CommandResult run_search(const SearchOptions& options, const CommandContext& con
   const std::string over_budget =
       budget_note(options, std::max(evaluator.slowest_s(), found.slowest_evaluation_s),
                   std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
-  for (const std::string& note : {loaded.kernels.measurement_note(), loaded.kernels.busy_note(), over_budget,
-                                  check_note(options.settings, found.report)})
+  for (const std::string& note :
+       {loaded.kernels.measurement_note(), loaded.kernels.busy_note(), over_budget,
+        check_note(options.settings, found.report), sharding_note(problem.settings, found.details.tasks)})
     if (!note.empty()) result.notes.push_back(note);
   if (!options.report.empty()) write_json_file(options.report, result.json);
   if (!options.html.empty())
@@ -481,17 +492,18 @@ void unfold(SearchReport& report, const Replicas& replicas) {
 }
 
 std::optional<SearchReport> folded_report(const Parallelism& parallelism, const StrategyFile& file,
-                                          const CostOptions& costs, std::string& busy_note) {
+                                          const CostOptions& costs, Vector<std::string>& notes) {
   SearchReport report;
   const auto describe_all = [&](Evaluator& evaluator, const Strategy& strategy) {
     const Problem& problem = evaluator.problem();
     StrategyFile one = file;
     one.strategy = strategy;
-    report = describe(problem, problem.settings.micro_batches > 1
-                                   ? evaluator.details(strategy, TaskOrder::one_forward_one_backward)
-                                   : evaluator.details_of_file(one));
+    const Evaluator::Details details = problem.settings.micro_batches > 1
+                                           ? evaluator.details(strategy, TaskOrder::one_forward_one_backward)
+                                           : evaluator.details_of_file(one);
+    report = describe(problem, details);
     unfold(report, *problem.replicas);
-    busy_note = problem.kernels.busy_note();
+    notes = {problem.kernels.busy_note(), sharding_note(problem.settings, details.tasks)};
   };
   if (!look_at_folded(parallelism, file, costs, describe_all)) return std::nullopt;
   const int devices = file.topology.devices.count();
@@ -553,13 +565,14 @@ std::string issue_order_note(const std::string& path, const StrategyFile& file, 
 std::optional<CommandResult> folded_result(const PlanOfSettings& read, const CostOptions& costs, bool explain_costs) {
   const Parallelism& parallelism = read.arguments.parallelism;
   const StrategyFile& file = read.file;
-  std::string busy_note;
-  std::optional<SearchReport> report = folded_report(parallelism, file, costs, busy_note);
+  Vector<std::string> notes;
+  std::optional<SearchReport> report = folded_report(parallelism, file, costs, notes);
   if (!report) return std::nullopt;
   report->algorithm = "simulate";
   report->note = to_string(parallelism);
   CommandResult result{report_to_json(*report), report_to_text(*report, file.graph, file.topology, file.strategy)};
-  if (!busy_note.empty()) result.notes.push_back(busy_note);
+  for (const std::string& note : notes)
+    if (!note.empty()) result.notes.push_back(note);
   if (explain_costs) {
     Loaded loaded = load({file.graph, file.topology, {}, file.settings}, costs);
     add_explained_costs(result, loaded.problem(), file.strategy);
@@ -666,7 +679,7 @@ CommandResult run_simulate(const SimulateOptions& options) {
   const bool other_units = options.synchronization || !options.sharding.empty();
   for (const std::string& note :
        {issue_order_note(options.strategy, file, evaluator, other_units ? "synchronization" : "configurations"),
-        loaded.kernels.busy_note()})
+        loaded.kernels.busy_note(), sharding_note(problem.settings, details.tasks)})
     if (!note.empty()) result.notes.push_back(note);
   add_argument_notes(result, read.arguments);
   return result;

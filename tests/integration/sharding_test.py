@@ -120,6 +120,33 @@ class Sharding(unittest.TestCase):
                             "analytic", "--json")
         self.assertEqual(back["predicted_us"], plain["predicted_us"])
 
+    def test_sharding_without_an_effect_is_noted(self):
+        """Model parallelism of AlexNet gives each device weights of its own; in data parallelism all have all."""
+        def said(*command):
+            done = self.run_program(BUILD / "ffsearch", *command, "--cost", "analytic", "--json")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            json.loads(done.stdout)
+            return done.stderr
+
+        def note(sharding):
+            return (f"ffsearch: note: sharding {sharding} has no effect: no parameter that it would split is held by "
+                    "more than one device\n")
+
+        problem = ["--graph", ROOT / "graphs/alexnet.json", "--topo", ROOT / "topologies/local-cpu-2.json"]
+        search = [*problem, "--batch", 16, "--out", "s.json", "--algorithm"]
+        for sharding in (*SHARDINGS[1:], "fc*=optimizer"):
+            with self.subTest(sharding=sharding):
+                self.assertEqual(said(*search, "model-parallel", "--sharding", sharding), note(sharding))
+                self.assertEqual(said("simulate", "--strategy", "s.json"), note(sharding))
+                self.assertEqual(said(*search, "data-parallel", "--sharding", sharding), "")
+        said(*search, "model-parallel")
+        self.assertEqual(said("simulate", "--strategy", "s.json", "--sharding", "gradients"), note("gradients"))
+        for options in ([], ["--out", "t.json"]):  # for a file, all devices are simulated
+            for devices, settings, expected in ((2, "pp=2", note("optimizer")), (4, "pp=2,dp=2", "")):
+                self.assertEqual(said("simulate", "--graph", ROOT / "graphs/llama-tiny.json", "--topo",
+                                      ROOT / f"topologies/local-cpu-{devices}.json", "--batch", 8, "--settings",
+                                      f"{settings},sharding=optimizer", *options), expected)
+
     def test_what_cannot_be_is_one_message(self):
         for flags, message in (
                 (["--sharding", "optimiser"], 'found "optimiser"; did you mean "optimizer"?'),
