@@ -156,17 +156,32 @@ TEST_CASE("a launch keeps the limits of compute capability 7.5") {
   CHECK(write(device.stream, device.destination, 0, 0) == cudaErrorInvalidConfiguration);
 }
 
-TEST_CASE("the host cannot touch device memory") {
-  Device device;
+// Whether the host is stopped that writes there.
+static bool is_closed(float* memory) {
   const pid_t child = fork();
   if (child == 0) {
     signal(SIGSEGV, SIG_DFL);
-    *static_cast<volatile float*>(device.source) = 1;
+    *static_cast<volatile float*>(memory) = 1;
     _exit(0);
   }
   int status = 0;
   waitpid(child, &status, 0);
-  CHECK((WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV));
+  return WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV;
+}
+
+TEST_CASE("the host cannot touch device memory") {
+  Device device;
+  CHECK(is_closed(device.source));
+  // Protection changes by pieces of 2 MiB: of an allocation in several of them, and of one that was freed.
+  constexpr int64_t many = 3 << 20;
+  float* const large = device.floats(many);
+  CHECK(copy(device.stream, device.source, large + many - 64) == cudaSuccess);
+  CHECK(device.read(large + many - 64, 64)[63] == 64);
+  for (const int64_t at : {int64_t{0}, many / 2, many - 1}) CHECK(is_closed(large + at));
+  CHECK(cudaFree(large) == cudaSuccess);
+  CHECK(write(device.stream, device.destination, 0, 64) == cudaSuccess);
+  CHECK(cudaStreamSynchronize(device.stream) == cudaSuccess);
+  for (const int64_t at : {int64_t{0}, many / 2, many - 1}) CHECK(is_closed(large + at));
 }
 
 // Copies `source` to `middle` on one stream, and on from there on another one. How often that is found to be wrong.

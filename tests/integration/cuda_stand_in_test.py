@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""ffexec and ffsearch with the CUDA backend on processors (FF_CUDA=STAND_IN): networks of graphs/ with one, two and
+"""ffexec and ffsearch with the CUDA backend on processors (FF_CUDA_STAND_IN): networks of graphs/ with one, two and
 four ranks, over NCCL and over MPI, verified and compared with the CPU backend's losses.
 
     cuda_stand_in_test.py BUILD_DIRECTORY [TEST...]        as a test: small networks, a few iterations
@@ -8,6 +8,7 @@ four ranks, over NCCL and over MPI, verified and compared with the CPU backend's
 import json
 import pathlib
 import re
+import resource
 import subprocess
 import sys
 import tempfile
@@ -114,6 +115,16 @@ class ProgramsTest(LossesTest):
             done = run([BUILD / "ffexec", "--strategy", strategy, "--iterations", 2, "--backend", "cuda"])
         self.assertIn("device      CUDA stand-in on the CPU, fp32", done.stdout)
         self.assertNotIn("NVIDIA", done.stdout)
+
+    def test_a_limit_of_addresses_is_named(self):
+        """The stand-in reserves more addresses than ulimit -v often allows."""
+        with tempfile.TemporaryDirectory() as folder:
+            command = [BUILD / "ffexec", "--strategy", plan(folder, "lenet", 1), "--backend", "cuda"]
+            done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                  preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (100 << 30, 100 << 30)))
+        self.assertEqual(done.returncode, 3)
+        self.assertEqual(done.stderr, "CUDA stand-in: cannot reserve 256 GiB of addresses: Cannot allocate memory; it "
+                                      "needs 1.4 TiB of them in each process (ulimit -v, vm.overcommit_memory)\n")
 
     def test_profile(self):
         """ffsearch measures kernels of a device by its name."""

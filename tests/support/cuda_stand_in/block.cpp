@@ -9,6 +9,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <memory>
+#include <new>
 #include <vector>
 
 #include "accesses.h"
@@ -44,6 +46,16 @@ enum class State : uint8_t { fresh, running, in_warp, at_barrier, ended };
 enum class Exchange : uint8_t { shuffle_xor, synchronize, match };
 
 struct Fiber {
+  explicit Fiber(void (*run)(context::transfer_t))
+      : stack(static_cast<char*>(
+            mmap(nullptr, stack_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0))) {
+    if (stack == MAP_FAILED) throw std::bad_alloc();
+    context = context::make_fcontext(stack + stack_bytes, stack_bytes, run);
+  }
+  ~Fiber() { munmap(stack, stack_bytes); }
+  Fiber(const Fiber&) = delete;
+  Fiber& operator=(const Fiber&) = delete;
+
   char* stack;
   context::fcontext_t context;
 };
@@ -56,7 +68,7 @@ struct Thread {
   unsigned mask = 0;
   int lanes = 0;
   int64_t value = 0;
-  Fiber* fiber = nullptr;
+  std::unique_ptr<Fiber> fiber;
 };
 
 uint3 index_of(uint64_t number, const dim3& sizes) {
@@ -82,7 +94,7 @@ class Block {
     blockIdx = index_of(block, launch_.grid);
     blockDim = {launch_.block.x, launch_.block.y, launch_.block.z};
     gridDim = {launch_.grid.x, launch_.grid.y, launch_.grid.z};
-    for (Thread& thread : all_) thread = {};
+    for (Thread& thread : all_) thread = Thread();
     while (wrong_.empty() && run_until_barrier()) pass_barrier();
     if (wrong_.empty()) return "";
     const uint3 thread = threadIdx;
@@ -105,8 +117,8 @@ class Block {
 
  private:
   static void fiber_main(context::transfer_t from);
-  static std::vector<Fiber*>& idle_fibers() {
-    static thread_local std::vector<Fiber*> idle;
+  static std::vector<std::unique_ptr<Fiber>>& idle_fibers() {  // go with the thread
+    static thread_local std::vector<std::unique_ptr<Fiber>> idle;
     return idle;
   }
 
@@ -121,21 +133,15 @@ class Block {
     threadIdx = index_of(number, launch_.block);
     thread_.thread = first_thread_ + number;
     if (thread.state == State::fresh) {
-      if (idle_fibers().empty()) {
-        Fiber* fiber = new Fiber;
-        fiber->stack = static_cast<char*>(
-            mmap(nullptr, stack_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
-        fiber->context = context::make_fcontext(fiber->stack + stack_bytes, stack_bytes, &fiber_main);
-        idle_fibers().push_back(fiber);
-      }
-      thread.fiber = idle_fibers().back();
+      if (idle_fibers().empty()) idle_fibers().push_back(std::make_unique<Fiber>(&fiber_main));
+      thread.fiber = std::move(idle_fibers().back());
       idle_fibers().pop_back();
     }
     thread.state = State::running;
     stack_ = thread.fiber->stack;
     const context::transfer_t back = context::jump_fcontext(thread.fiber->context, nullptr);
     thread.fiber->context = back.fctx;
-    if (thread.state == State::ended) idle_fibers().push_back(thread.fiber);
+    if (thread.state == State::ended) idle_fibers().push_back(std::move(thread.fiber));
   }
 
   // All threads, until each of them waits at the barrier or has ended. Whether there is a barrier to pass.

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <map>
@@ -14,7 +16,8 @@ namespace cuda_stand_in {
 namespace {
 
 constexpr size_t granule = 256;                  // alignment of allocations; at least one lies between two of them
-constexpr size_t range_bytes = size_t{1} << 40;  // addresses
+constexpr size_t range_bytes = size_t{1} << 38;  // addresses
+constexpr size_t piece_bytes = size_t{2} << 20;  // whose protection changes at once: a huge page
 constexpr size_t word = 4;
 
 // Who read and wrote a word last: the kernel, and (thread << 8 | interval), with the top bit of the interval set where
@@ -33,11 +36,25 @@ struct Allocation {
   bool live;
 };
 
+// Addresses, 1.4 TiB in all, of which little becomes memory.
 template <class Element>
 Element* reserve(size_t count, int protection) {
   void* memory = mmap(nullptr, count * sizeof(Element), protection, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (memory == MAP_FAILED) std::abort();
+  if (memory == MAP_FAILED) {
+    std::fprintf(stderr,
+                 "CUDA stand-in: cannot reserve %zu GiB of addresses: %s; it needs 1.4 TiB of them in each "
+                 "process (ulimit -v, vm.overcommit_memory)\n",
+                 count * sizeof(Element) >> 30, std::strerror(errno));
+    std::_Exit(3);
+  }
   return static_cast<Element*>(memory);
+}
+
+char* reserve_pieces() {
+  const uintptr_t first = reinterpret_cast<uintptr_t>(reserve<char>(range_bytes + piece_bytes, PROT_NONE));
+  char* const begin = reinterpret_cast<char*>((first + piece_bytes - 1) / piece_bytes * piece_bytes);
+  madvise(begin, range_bytes, MADV_HUGEPAGE);  // a wish
+  return begin;
 }
 
 struct Range {
@@ -45,8 +62,36 @@ struct Range {
     const char* text = std::getenv("FF_CUDA_STAND_IN_MEMORY_MB");
     total = (text ? std::atoll(text) : 1024) << 20;
   }
+
+  void protect(size_t first_piece, size_t pieces, int protection) const {
+    mprotect(begin + first_piece * piece_bytes, pieces * piece_bytes, protection);
+  }
+  // All pieces with allocations. Their number does not grow with what was freed.
+  void protect(int protection) const {
+    for (auto piece = live.begin(); piece != live.end();) {
+      const size_t first = piece->first;
+      size_t last = first;
+      while (++piece != live.end() && piece->first == last + 1) ++last;
+      protect(first, last - first + 1, protection);
+    }
+  }
+  static std::pair<size_t, size_t> pieces_of(size_t offset, size_t bytes) {  // first and last
+    return {offset / piece_bytes, (offset + std::max<size_t>(bytes, 1) - 1) / piece_bytes};
+  }
+  void forget(size_t from, size_t to) const {  // whole pages of memory and of what is known of it go to the system
+    const auto give_back = [](char* first, char* last) {
+      constexpr size_t page = 4096;
+      const uintptr_t there = (reinterpret_cast<uintptr_t>(first) + page - 1) / page * page,
+                      end = reinterpret_cast<uintptr_t>(last) / page * page;
+      if (there < end) madvise(reinterpret_cast<void*>(there), end - there, MADV_DONTNEED);
+    };
+    give_back(begin + from, begin + to);
+    give_back(reinterpret_cast<char*>(words + from / word), reinterpret_cast<char*>(words + to / word));
+    give_back(reinterpret_cast<char*>(written + from / word), reinterpret_cast<char*>(written + to / word));
+  }
+
   std::mutex mutex;
-  char* begin = reserve<char>(range_bytes, PROT_NONE);
+  char* begin = reserve_pieces();
   char* end = begin + granule;                                                          // of what was given out
   uint32_t* owners = reserve<uint32_t>(range_bytes / granule, PROT_READ | PROT_WRITE);  // allocation, from 1
   uint8_t* written = reserve<uint8_t>(range_bytes / word, PROT_READ | PROT_WRITE);      // 1: yes
@@ -54,6 +99,7 @@ struct Range {
   std::vector<Allocation> allocations{{}};
   std::map<int, int64_t> used;  // by device
   std::map<char*, size_t> pinned;
+  std::map<size_t, int> live;  // by piece: allocations that have a part of it
   int64_t total;
   int opened = 0;
 };
@@ -112,13 +158,22 @@ void* allocate(int device, size_t bytes) {
   std::lock_guard lock(all.mutex);
   if (static_cast<int64_t>(bytes) > all.total - all.used[device]) return nullptr;
   char* memory = all.end;
+  if (rounded(bytes) + granule > static_cast<size_t>(all.begin + range_bytes - all.end)) {
+    std::fprintf(stderr,
+                 "CUDA stand-in: all %zu GiB of addresses were given out, none of which is used twice: "
+                 "run fewer cases in a process\n",
+                 range_bytes >> 30);
+    std::_Exit(3);
+  }
   all.end += rounded(bytes) + granule;
-  if (all.end > all.begin + range_bytes) std::abort();
   all.allocations.push_back({memory, bytes, device, true});
-  std::fill_n(all.owners + static_cast<size_t>(memory - all.begin) / granule, rounded(bytes) / granule,
+  const size_t offset = static_cast<size_t>(memory - all.begin);
+  std::fill_n(all.owners + offset / granule, rounded(bytes) / granule,
               static_cast<uint32_t>(all.allocations.size() - 1));
   all.used[device] += static_cast<int64_t>(bytes);
-  if (all.opened) mprotect(all.begin, rounded(static_cast<size_t>(all.end - all.begin)) + 4096, PROT_READ | PROT_WRITE);
+  const auto [first, last] = Range::pieces_of(offset, bytes);
+  for (size_t piece = first; piece <= last; ++piece) ++all.live[piece];
+  if (all.opened) all.protect(first, last - first + 1, PROT_READ | PROT_WRITE);
   return memory;
 }
 
@@ -127,21 +182,21 @@ bool release(void* memory) {
   std::lock_guard lock(all.mutex);
   char* address = static_cast<char*>(memory);
   if (!is_device_address(memory)) return false;
-  const uint32_t owner = all.owners[static_cast<size_t>(address - all.begin) / granule];
+  const size_t offset = static_cast<size_t>(address - all.begin);
+  const uint32_t owner = all.owners[offset / granule];
   Allocation& allocation = all.allocations[owner];
   if (owner == 0 || !allocation.live || allocation.begin != address) return false;
   allocation.live = false;
   all.used[allocation.device] -= static_cast<int64_t>(allocation.bytes);
-  constexpr size_t page = 4096;  // whole pages go back to the system
-  const auto give_back = [](char* first, char* last) {
-    const uintptr_t begin = (reinterpret_cast<uintptr_t>(first) + page - 1) / page * page,
-                    end = reinterpret_cast<uintptr_t>(last) / page * page;
-    if (begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
-  };
-  const size_t from = static_cast<size_t>(address - all.begin), to = from + allocation.bytes;
-  give_back(address, address + allocation.bytes);
-  give_back(reinterpret_cast<char*>(all.words + from / word), reinterpret_cast<char*>(all.words + to / word));
-  give_back(reinterpret_cast<char*>(all.written + from / word), reinterpret_cast<char*>(all.written + to / word));
+  all.forget(offset, offset + allocation.bytes);
+  const auto [first, last] = Range::pieces_of(offset, allocation.bytes);
+  for (size_t piece = first; piece <= last; ++piece)
+    if (--all.live[piece] == 0) {
+      all.live.erase(piece);
+      all.protect(piece, 1, PROT_NONE);
+      if ((piece + 1) * piece_bytes <= static_cast<size_t>(all.end - all.begin))  // no more will be allocated in it
+        all.forget(piece * piece_bytes, (piece + 1) * piece_bytes);
+    }
   return true;
 }
 
@@ -177,13 +232,12 @@ bool is_pinned(const void* address, size_t bytes) {
 Opened::Opened() {
   Range& all = range();
   std::lock_guard lock(all.mutex);
-  if (all.opened++ == 0)
-    mprotect(all.begin, rounded(static_cast<size_t>(all.end - all.begin)) + 4096, PROT_READ | PROT_WRITE);
+  if (all.opened++ == 0) all.protect(PROT_READ | PROT_WRITE);
 }
 Opened::~Opened() {
   Range& all = range();
   std::lock_guard lock(all.mutex);
-  if (--all.opened == 0) mprotect(all.begin, rounded(static_cast<size_t>(all.end - all.begin)) + 4096, PROT_NONE);
+  if (--all.opened == 0) all.protect(PROT_NONE);
 }
 
 std::string check_range(int device, const void* address, size_t bytes, Access access) {

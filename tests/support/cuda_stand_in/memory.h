@@ -1,7 +1,7 @@
 // Memory of the pretended devices, in one reserved range of addresses that is never used twice: a use after free is
 // found, and so is every access between two allocations. The host cannot touch it (PROT_NONE) but while work of a
-// stream runs. Next to it lie, for each word, whether it was ever written, and which threads of which kernel read and
-// wrote it last.
+// stream runs: the protection of pieces of 2 MiB that have an allocation changes. Next to it lie, for each word,
+// whether it was ever written, and which threads of which kernel read and wrote it last.
 #pragma once
 
 #include <cstddef>
