@@ -6,84 +6,85 @@
 namespace ff::cuda {
 namespace {
 
-// Broadcast::Layout as plain arrays, for the device. Indices are 32-bit numbers where these suffice, since divisions of
-// 64 bits take four times as long and would outlast the access to memory.
+// Broadcast::Layout as plain arrays, for the device. Index: 32 bits where these suffice: they divide by multiplication.
+template <class Index>
 struct Layout {
-  int64_t sizes[4], strides[4];
+  struct Axis {
+    Index size, stride;
+    Divisor<Index> by_size{size}, by_stride{stride > 0 ? stride : 1};
+  };
+  Axis axes[4];
   int64_t elements, partners;
 
-  explicit Layout(const Broadcast::Layout& layout) : elements(layout.elements), partners(layout.partners) {
-    for (int d = 0; d < 4; ++d) {
-      sizes[d] = layout.sizes[d];
-      strides[d] = layout.strides[d];
-    }
-  }
-
-  // Whether consecutive partners are those of consecutive elements.
-  bool inner_axis_is_kept() const {
-    int inner = 3;
-    while (inner > 0 && sizes[inner] == 1) --inner;
-    return strides[inner] == 1 && partners > 1;
-  }
+  explicit Layout(const Broadcast::Layout& layout)
+      : axes{axis(layout, 0), axis(layout, 1), axis(layout, 2), axis(layout, 3)}, elements(layout.elements),
+        partners(layout.partners) {}
 
   // Where the partner of an element lies.
-  __device__ int64_t partner(int64_t element) const {
-    return elements >> 31 ? partner_of<uint64_t>(element) : partner_of<uint32_t>(element);
+  __device__ Index partner(int64_t element) const {
+    Index rest = static_cast<Index>(element), at = 0;
+#pragma unroll
+    for (int d = 3; d >= 0; --d) at += axes[d].by_size.remainder(rest) * axes[d].stride;
+    return at;
   }
 
   // Element number `i` of those with this partner.
-  __device__ int64_t element(int64_t partner, int64_t i) const {
-    return elements >> 31 ? element_of<uint64_t>(partner, i) : element_of<uint32_t>(partner, i);
+  __device__ Index element(int64_t partner, int64_t i) const {
+    Index rest = static_cast<Index>(i), at = 0, distance = 1;
+#pragma unroll
+    for (int d = 3; d >= 0; --d) {
+      const Axis& axis = axes[d];
+      if (axis.stride > 0) {
+        Index of_partner = axis.by_stride.quotient(static_cast<Index>(partner));
+        at += axis.by_size.remainder(of_partner) * distance;
+      } else {
+        at += axis.by_size.remainder(rest) * distance;
+      }
+      distance *= axis.size;
+    }
+    return at;
   }
 
  private:
-  template <class Index>
-  __device__ int64_t partner_of(int64_t element) const {
-    Index rest = static_cast<Index>(element), at = 0;
-    for (int d = 3; d >= 0; --d) {
-      const Index size = static_cast<Index>(sizes[d]), next = rest / size;
-      at += (rest - next * size) * static_cast<Index>(strides[d]);
-      rest = next;
-    }
-    return at;
-  }
-
-  template <class Index>
-  __device__ int64_t element_of(int64_t partner, int64_t number) const {
-    Index rest = static_cast<Index>(number), at = 0, distance = 1;
-    for (int d = 3; d >= 0; --d) {
-      const Index size = static_cast<Index>(sizes[d]), stride = static_cast<Index>(strides[d]);
-      if (stride > 0) {
-        at += static_cast<Index>(partner) / stride % size * distance;
-      } else {
-        const Index next = rest / size;
-        at += (rest - next * size) * distance;
-        rest = next;
-      }
-      distance *= size;
-    }
-    return at;
+  static Axis axis(const Broadcast::Layout& layout, int d) {
+    return {static_cast<Index>(layout.sizes[d]), static_cast<Index>(layout.strides[d])};
   }
 };
 
-void multiply_or_add(const Context& context, const Layout& layout, bool product, const float* x, const float* other,
-                     float* y) {
+// body(Layout) of the numbers that suffice.
+template <class Body>
+void with_layout(const Broadcast::Layout& layout, const Body& body) {
+  if (layout.elements >> 31) body(Layout<uint64_t>(layout));
+  else body(Layout<uint32_t>(layout));
+}
+
+// Whether consecutive partners are those of consecutive elements.
+bool inner_axis_is_kept(const Broadcast::Layout& layout) {
+  int inner = 3;
+  while (inner > 0 && layout.sizes[inner] == 1) --inner;
+  return layout.strides[inner] == 1 && layout.partners > 1;
+}
+
+template <class Index>
+void multiply_or_add(const Context& context, const Layout<Index>& layout, bool product, const float* x,
+                     const float* other, float* y) {
   if (product)
     for_each_index(context, layout.elements, [=] __device__(int64_t i) { y[i] = x[i] * other[layout.partner(i)]; });
   else for_each_index(context, layout.elements, [=] __device__(int64_t i) { y[i] = x[i] + other[layout.partner(i)]; });
 }
 
-int64_t gather_scratch_bytes(const Context& context, const Layout& layout) {
-  if (!layout.inner_axis_is_kept()) return 0;
+int64_t gather_scratch_bytes(const Context& context, const Broadcast::Layout& layout) {
+  if (!inner_axis_is_kept(layout)) return 0;
   return column_sums_scratch_bytes<1>(context, layout.elements / layout.partners, layout.partners);
 }
 
 // result [partners]: sums of gradient * x, or of the gradient where x is null. Threads of a warp read consecutive
 // elements: of consecutive partners, or of one partner that a warp or a block has.
-void gather(const Context& context, const Layout& layout, const float* x, const float* gradient, bool add,
-            float* result) {
+template <class Index>
+void gather(const Context& context, const Layout<Index>& layout, bool by_columns, const float* x, const float* gradient,
+            bool add, float* result) {
   const int64_t each = layout.elements / layout.partners;
-  if (layout.inner_axis_is_kept()) {
+  if (by_columns) {
     column_sums<1>(
         context, each, layout.partners,
         [=] __device__(int64_t i, int64_t partner) {
@@ -117,19 +118,28 @@ class BroadcastKernel : public Kernel {
   }
 
   void forward(const KernelArguments& arguments) override {
-    multiply_or_add(context_, layout_, product_, static_cast<const float*>(arguments.inputs[0]), second(arguments),
-                    arguments.outputs[0]);
+    with_layout(layout_, [&](const auto& layout) {
+      multiply_or_add(context_, layout, product_, static_cast<const float*>(arguments.inputs[0]), second(arguments),
+                      arguments.outputs[0]);
+    });
   }
 
   void backward(const KernelArguments& arguments) override {
     const float *x = product_ ? static_cast<const float*>(arguments.inputs[0]) : nullptr,
                 *gradient = arguments.output_gradients[0];
     if (float* result = arguments.input_gradients[0]) {
-      if (product_) multiply_or_add(context_, layout_, true, gradient, second(arguments), result);
+      if (product_)
+        with_layout(layout_, [&](const auto& layout) {
+          multiply_or_add(context_, layout, true, gradient, second(arguments), result);
+        });
       else copy(context_, gradient, result, layout_.elements);
     }
     float* const result = parameter_ ? arguments.parameter_gradients[0] : arguments.input_gradients[1];
-    if (result) gather(context_, layout_, x, gradient, parameter_ && arguments.accumulates(0), result);
+    if (!result) return;
+    with_layout(layout_, [&](const auto& layout) {
+      gather(context_, layout, inner_axis_is_kept(layout_), x, gradient, parameter_ && arguments.accumulates(0),
+             result);
+    });
   }
 
  private:
@@ -139,7 +149,7 @@ class BroadcastKernel : public Kernel {
 
   const Context& context_;
   bool product_, parameter_;
-  Layout layout_;
+  Broadcast::Layout layout_;
 };
 
 // [samples, prefix + rest] of weight [prefix] and input [samples, rest].

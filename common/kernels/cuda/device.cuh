@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "common/kernels/cuda/context.h"
+#include "common/kernels/cuda/divisor.h"
 
 namespace ff::cuda {
 

@@ -12,6 +12,19 @@ struct WholeIndex {
   int depth = 0;
   int64_t sizes[Block::max_rank] = {}, strides[Block::max_rank] = {};
   int64_t offset = 0;
+
+  // `in_loop`: the elements from this one on to the end of the innermost loop.
+  __device__ uint64_t index_of(int64_t element, int64_t& in_loop) const {
+    uint64_t index = static_cast<uint64_t>(offset);
+    in_loop = 1;
+    for (int axis = depth - 1; axis >= 0; --axis) {
+      const int64_t next = element / sizes[axis], at = element - next * sizes[axis];
+      if (axis == depth - 1) in_loop = sizes[axis] - at;
+      index += static_cast<uint64_t>(at * strides[axis]);
+      element = next;
+    }
+    return index;
+  }
 };
 
 WholeIndex whole_index(const Shape& shape, const Block& part) {
@@ -45,22 +58,26 @@ void drop(const Context& context, const WholeIndex& whole, uint64_t stream, int6
   const int64_t* iteration_memory = context.iteration_memory();
   for_each_index(context, (elements + 3) / 4, [=] __device__(int64_t four) {
     const uint64_t draw = static_cast<uint64_t>(iteration_memory ? *iteration_memory : iteration);
-    uint64_t drawn_counter = ~uint64_t{0};
+    const int64_t first = four * 4;
+    float values[4];  // all read before the first one is written
+#pragma unroll
+    for (int j = 0; j < 4; ++j) values[j] = first + j < elements ? source[first + j] : 0.0f;
+    uint64_t index = 0, drawn_counter = ~uint64_t{0};
     Array<uint32_t, 4> bits{};
-    for (int64_t i = four * 4; i < four * 4 + 4 && i < elements; ++i) {
-      int64_t rest = i;
-      uint64_t index = static_cast<uint64_t>(whole.offset);
-      for (int axis = whole.depth - 1; axis >= 0; --axis) {
-        index += static_cast<uint64_t>(rest % whole.sizes[axis] * whole.strides[axis]);
-        rest /= whole.sizes[axis];
-      }
+    int64_t in_loop = 0;  // elements before the innermost loop ends, up to which the index goes on without divisions
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      if (first + j >= elements) break;
+      if (in_loop > 0) index += static_cast<uint64_t>(whole.strides[whole.depth - 1]);
+      else index = whole.index_of(first + j, in_loop);
+      --in_loop;
       if (index / 4 != drawn_counter) {
         drawn_counter = index / 4;
         bits = philox(stream, drawn_counter, draw);
       }
       const uint32_t lane = static_cast<uint32_t>(index % 4);
       const uint32_t word = lane == 0 ? bits[0] : lane == 1 ? bits[1] : lane == 2 ? bits[2] : bits[3];
-      destination[i] = uniform_float(word) >= rate ? source[i] * kept : 0.0f;
+      destination[first + j] = uniform_float(word) >= rate ? values[j] * kept : 0.0f;
     }
   });
 }

@@ -19,20 +19,34 @@ void look_up(const Context& context, const float* table, Interval rows, const in
   });
 }
 
-// One block a token. That of a token's first occurrence adds up the gradients of all its occurrences, in their order,
-// so that the sum is the same in every run, which atomic additions would not give; the others end at once.
+// How often each row of the table is used, and one place of each token in use: whichever came first. Which one does not
+// matter for the result.
+void count_tokens(const Context& context, const int32_t* tokens, int64_t count, Interval rows, int* counts,
+                  bool* chosen) {
+  for_each_index(context, count, [=] __device__(int64_t t) {
+    const int32_t token = tokens[t];
+    chosen[t] = token >= rows.begin && token < rows.end && atomicAdd(counts + (token - rows.begin), 1) == 0;
+  });
+}
+
+// A block a place and 256 channels. Those of a token's chosen place add up the gradients of all its occurrences, in
+// their order, so that the sum is the same in every run, which atomic additions would not give; the others end at once.
 __global__ void add_gradients_kernel(const float* gradients, const int32_t* tokens, int64_t count, int64_t channels,
-                                     Interval rows, float* table) {
-  const int64_t own = blockIdx.x;
+                                     Interval rows, const int* counts, const bool* chosen, float* table) {
+  const int64_t own = blockIdx.x, channel = static_cast<int64_t>(blockIdx.y) * block_threads + threadIdx.x;
+  if (!chosen[own]) return;
   const int32_t token = tokens[own];
-  if (token < rows.begin || token >= rows.end) return;
-  bool earlier = false;
-  for (int64_t t = threadIdx.x; t < own && !earlier; t += blockDim.x) earlier = tokens[t] == token;
-  if (__syncthreads_or(earlier)) return;
+  float& target = table[(token - rows.begin) * channels + (channel < channels ? channel : 0)];
+  const int occurrences = counts[token - rows.begin];
+  if (occurrences == 1) {
+    if (channel < channels) target += gradients[own * channels + channel];
+    return;
+  }
   __shared__ bool equal[block_threads];
   __shared__ int places[block_threads];  // of the occurrences among this many tokens, ascending
-  float* row = table + (token - rows.begin) * channels;
-  for (int64_t first = own; first < count; first += block_threads) {
+  float total = 0;
+  int summed = 0;
+  for (int64_t first = 0; summed < occurrences; first += block_threads) {
     const int64_t t = first + threadIdx.x;
     const bool own_equal = t < count && tokens[t] == token;
     equal[threadIdx.x] = own_equal;
@@ -43,14 +57,16 @@ __global__ void add_gradients_kernel(const float* gradients, const int32_t* toke
       found += equal[j];
     }
     if (own_equal) places[earlier_ones] = threadIdx.x;
+    summed += found;
     __syncthreads();
-    for (int64_t channel = threadIdx.x; channel < channels; channel += block_threads) {
-      float sum = 0;
-#pragma unroll 8  // eight loads at once, for a token that occurs often
+    float sum = 0;
+    if (channel < channels) {
+#pragma unroll 16  // loads at once, for a token that occurs often
       for (int i = 0; i < found; ++i) sum += gradients[(first + places[i]) * channels + channel];
-      row[channel] += sum;
     }
+    total += sum;
   }
+  if (channel < channels) target += total;
 }
 
 class EmbeddingKernel : public Kernel {
@@ -59,7 +75,11 @@ class EmbeddingKernel : public Kernel {
       : context_(context), number_(context.fault_number(request.operator_name, "token")),
         vocabulary_(embedding.vocabulary), rows_(embedding.rows(request.part)),
         channels_(embedding.parameter_block(0, request.part)[1].size()),
-        tokens_(embedding.input_block(0, request.part).volume()) {}
+        tokens_(embedding.input_block(0, request.part).volume()) {
+    ScratchPieces sizes;
+    take(sizes);
+    context.reserve_scratch(sizes.taken());
+  }
 
   void forward(const KernelArguments& arguments) override {
     look_up(context_, arguments.parameters[0], rows_, static_cast<const int32_t*>(arguments.inputs[0]), tokens_,
@@ -70,13 +90,28 @@ class EmbeddingKernel : public Kernel {
     float* table = arguments.parameter_gradients[0];
     if (!table) return;  // of a constant
     if (!arguments.accumulates(0)) fill_zero(context_, table, rows_.size() * channels_ * element_bytes);
-    if (tokens_ > 0)
-      launch(context_, static_cast<unsigned>(tokens_), block_threads, 0, add_gradients_kernel,
-             arguments.output_gradients[0], static_cast<const int32_t*>(arguments.inputs[0]), tokens_, channels_, rows_,
-             table);
+    if (tokens_ == 0) return;
+    const int32_t* tokens = static_cast<const int32_t*>(arguments.inputs[0]);
+    ScratchPieces scratch(context_.scratch());
+    const auto [counts, chosen] = take(scratch);
+    fill_zero(context_, counts, rows_.size() * static_cast<int64_t>(sizeof(int)));
+    count_tokens(context_, tokens, tokens_, rows_, counts, chosen);
+    const dim3 blocks(static_cast<unsigned>(tokens_),
+                      static_cast<unsigned>((channels_ + block_threads - 1) / block_threads));
+    launch(context_, blocks, block_threads, 0, add_gradients_kernel, arguments.output_gradients[0], tokens, tokens_,
+           channels_, rows_, counts, chosen, table);
   }
 
  private:
+  struct Pieces {
+    int* counts;   // [row]
+    bool* chosen;  // [token]
+  };
+  Pieces take(ScratchPieces& scratch) const {
+    int* counts = scratch.take<int>(rows_.size());
+    return {counts, scratch.take<bool>(tokens_)};
+  }
+
   const Context& context_;
   int number_;
   int64_t vocabulary_;

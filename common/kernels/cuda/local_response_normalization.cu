@@ -14,6 +14,11 @@ __device__ ChannelWindow window_of(int64_t channel, int64_t channels, int64_t ha
   return {channel > half ? channel - half : 0, channel + half < channels - 1 ? channel + half : channels - 1};
 }
 
+// base^-beta. For the beta of AlexNet and all that followed it without powf, which outlasts the access to memory.
+__device__ float inverse_power(float base, float beta) {
+  return beta == 0.75f ? 1.0f / sqrtf(base * sqrtf(base)) : powf(base, -beta);
+}
+
 // scale [pixels, channels] is kept for backward: bias + alpha / size * sum of squares around each channel.
 void normalize_across(const Context& context, const float* input, int64_t elements, int64_t channels, int64_t size,
                       float bias, float factor, float beta, float* scale, float* output) {
@@ -25,7 +30,7 @@ void normalize_across(const Context& context, const float* input, int64_t elemen
     for (int64_t c = window.first; c <= window.last; ++c) squares += pixel[c] * pixel[c];
     const float base = bias + factor * squares;
     scale[i] = base;
-    output[i] = pixel[channel] * powf(base, -beta);
+    output[i] = pixel[channel] * inverse_power(base, beta);
   });
 }
 
@@ -33,8 +38,9 @@ void normalize_across(const Context& context, const float* input, int64_t elemen
 // output input scale^(-beta - 1)
 void gradient_terms(const Context& context, const float* input, const float* gradient, const float* scale,
                     int64_t elements, float beta, float* terms) {
-  for_each_index(context, elements,
-                 [=] __device__(int64_t i) { terms[i] = gradient[i] * input[i] * powf(scale[i], -beta - 1.0f); });
+  for_each_index(context, elements, [=] __device__(int64_t i) {
+    terms[i] = gradient[i] * input[i] * inverse_power(scale[i], beta) / scale[i];
+  });
 }
 
 void gradient_across(const Context& context, const float* input, const float* gradient, const float* scale,
@@ -46,7 +52,7 @@ void gradient_across(const Context& context, const float* input, const float* gr
     const ChannelWindow window = window_of(channel, channels, size / 2);
     float sum = 0;
     for (int64_t c = window.first; c <= window.last; ++c) sum += pixel[c];
-    result[i] = gradient[i] * powf(scale[i], -beta) - factor * input[i] * sum;
+    result[i] = gradient[i] * inverse_power(scale[i], beta) - factor * input[i] * sum;
   });
 }
 

@@ -6,18 +6,19 @@
 namespace ff::cuda {
 namespace {
 
-// [samples, positions, channels] -> [samples, channels]: sequences and images are both stored so. A thread sums up one
-// channel of one sample.
+// [samples, positions, channels] -> [samples, channels]: sequences and images are both stored so. As the sums down the
+// columns of a matrix [positions, samples x channels].
 void mean_forward(const Context& context, const float* input, int64_t samples, int64_t positions, int64_t channels,
                   float* output) {
-  const float factor = 1.0f / static_cast<float>(positions);
-  for_each_index(context, samples * channels, [=] __device__(int64_t i) {
-    const int64_t sample = i / channels, channel = i - sample * channels;
-    const float* x = input + sample * positions * channels + channel;
-    float sum = 0;
-    for (int64_t position = 0; position < positions; ++position) sum += x[position * channels];
-    output[i] = sum * factor;
-  });
+  const double factor = 1.0 / static_cast<double>(positions);
+  column_sums<1>(
+      context, positions, samples * channels,
+      [=] __device__(int64_t position, int64_t i) {  // (sample positions + position) channels + channel
+        const int64_t sample = i / channels;
+        return Sums<1>{{input[(sample * (positions - 1) + position) * channels + i]}};
+      },
+      [=] __device__(int64_t i, const double* total) { output[i] = static_cast<float>(total[0] * factor); },
+      context.scratch());
 }
 
 void mean_backward(const Context& context, const float* gradient, int64_t samples, int64_t positions, int64_t channels,
@@ -32,7 +33,9 @@ void mean_backward(const Context& context, const float* gradient, int64_t sample
 class MeanKernel : public Kernel {
  public:
   MeanKernel(const Context& context, const Mean& mean, const Block& part)
-      : context_(context), samples_(part[0].size()), positions_(mean.positions), channels_(part[1].size()) {}
+      : context_(context), samples_(part[0].size()), positions_(mean.positions), channels_(part[1].size()) {
+    context.reserve_scratch(column_sums_scratch_bytes<1>(context, positions_, samples_ * channels_));
+  }
 
   void forward(const KernelArguments& arguments) override {
     mean_forward(context_, static_cast<const float*>(arguments.inputs[0]), samples_, positions_, channels_,

@@ -8,14 +8,15 @@
 namespace ff::cuda {
 namespace {
 
-// Numbers of elements and positions are of the type Index, of 32 bits where that suffices: divisions of 64 bits would
-// outlast the access to memory, and fewer registers let more threads run at once.
+// Numbers of elements and positions are of the type Index, of 32 bits where that suffices: then divisions are
+// multiplications (Divisor), and fewer registers let more threads run at once.
 
 // One axis of a part: window o covers the block's positions o * stride - before + j, j in [0, kernel), of which those
 // in [0, input) exist.
 template <class Index>
 struct Axis {
   Index input, output, kernel, stride, before;
+  Divisor<Index> by_input{input}, by_output{output}, by_stride{stride};
 };
 
 // Blocks [samples, height, width, channels].
@@ -24,6 +25,7 @@ struct Geometry {
   Axis<Index> height, width;
   Index samples, channels;
   bool count_padding;
+  Divisor<Index> by_channels{channels};
   int64_t inputs() const { return int64_t{samples} * height.input * width.input * channels; }
   int64_t outputs() const { return int64_t{samples} * height.output * width.output * channels; }
 };
@@ -42,8 +44,8 @@ __device__ Range<Index> positions_of(const Axis<Index>& axis, Index window) {
 // The windows that cover a position: o * stride - before <= position < o * stride - before + kernel.
 template <class Index>
 __device__ Range<Index> windows_of(const Axis<Index>& axis, Index position) {
-  const Index shifted = position + axis.before, last = shifted / axis.stride;
-  const Index first = shifted < axis.kernel ? 0 : (shifted - axis.kernel) / axis.stride + 1;
+  const Index shifted = position + axis.before, last = axis.by_stride.quotient(shifted);
+  const Index first = shifted < axis.kernel ? 0 : axis.by_stride.quotient(shifted - axis.kernel) + 1;
   return {first, last + 1 < axis.output ? last + 1 : axis.output};
 }
 
@@ -52,24 +54,31 @@ template <class Index>
 struct Position {
   Index sample, y, x, channel;
 };
+// Of an element of blocks whose images have so many rows and columns.
 template <class Index>
-__device__ Position<Index> position_of(Index i, Index height, Index width, Index channels) {
+__device__ Position<Index> position_of(Index i, const Divisor<Index>& height, const Divisor<Index>& width,
+                                       const Divisor<Index>& channels) {
   Position<Index> place;
-  using Unsigned = std::make_unsigned_t<Index>;
-  const Index pixel = static_cast<Index>(static_cast<Unsigned>(i) / static_cast<Unsigned>(channels)),
-              row = static_cast<Index>(static_cast<Unsigned>(pixel) / static_cast<Unsigned>(width));
-  place.channel = i - pixel * channels;
-  place.x = pixel - row * width;
-  place.sample = static_cast<Index>(static_cast<Unsigned>(row) / static_cast<Unsigned>(height));
-  place.y = row - place.sample * height;
+  place.channel = channels.remainder(i);
+  place.x = width.remainder(i);
+  place.y = height.remainder(i);
+  place.sample = i;
   return place;
+}
+template <class Index>
+__device__ Position<Index> input_position(const Geometry<Index>& g, int64_t i) {
+  return position_of(static_cast<Index>(i), g.height.by_input, g.width.by_input, g.by_channels);
+}
+template <class Index>
+__device__ Position<Index> output_position(const Geometry<Index>& g, int64_t i) {
+  return position_of(static_cast<Index>(i), g.height.by_output, g.width.by_output, g.by_channels);
 }
 
 // `which` becomes the place of the maximum in its window (the first one, of equals), row by row.
 template <class Index, class Which>
 void max_forward(const Context& context, const Geometry<Index>& g, const float* input, float* output, Which* which) {
   for_each_index(context, g.outputs(), [=] __device__(int64_t i) {
-    const Position<Index> o = position_of<Index>(static_cast<Index>(i), g.height.output, g.width.output, g.channels);
+    const Position<Index> o = output_position(g, i);
     const Range<Index> rows = positions_of(g.height, o.y), columns = positions_of(g.width, o.x);
     const float* image = input + o.sample * g.height.input * g.width.input * g.channels + o.channel;
     Index best_y = rows.begin, best_x = columns.begin;
@@ -90,7 +99,7 @@ template <class Index, class Which>
 void max_backward(const Context& context, const Geometry<Index>& g, const float* gradient, const Which* which,
                   float* result) {
   for_each_index(context, g.inputs(), [=] __device__(int64_t i) {
-    const Position<Index> p = position_of<Index>(static_cast<Index>(i), g.height.input, g.width.input, g.channels);
+    const Position<Index> p = input_position(g, i);
     const Range<Index> rows = windows_of(g.height, p.y), columns = windows_of(g.width, p.x);
     float sum = 0;
     for (Index y = rows.begin; y < rows.end; ++y)
@@ -114,7 +123,7 @@ __device__ float share(const Geometry<Index>& g, Range<Index> rows, Range<Index>
 template <class Index>
 void average_forward(const Context& context, const Geometry<Index>& g, const float* input, float* output) {
   for_each_index(context, g.outputs(), [=] __device__(int64_t i) {
-    const Position<Index> o = position_of<Index>(static_cast<Index>(i), g.height.output, g.width.output, g.channels);
+    const Position<Index> o = output_position(g, i);
     const Range<Index> rows = positions_of(g.height, o.y), columns = positions_of(g.width, o.x);
     const float* image = input + o.sample * g.height.input * g.width.input * g.channels + o.channel;
     float sum = 0;
@@ -127,7 +136,7 @@ void average_forward(const Context& context, const Geometry<Index>& g, const flo
 template <class Index>
 void average_backward(const Context& context, const Geometry<Index>& g, const float* gradient, float* result) {
   for_each_index(context, g.inputs(), [=] __device__(int64_t i) {
-    const Position<Index> p = position_of<Index>(static_cast<Index>(i), g.height.input, g.width.input, g.channels);
+    const Position<Index> p = input_position(g, i);
     const Range<Index> rows = windows_of(g.height, p.y), columns = windows_of(g.width, p.x);
     float sum = 0;
     for (Index y = rows.begin; y < rows.end; ++y)

@@ -10,26 +10,26 @@ namespace {
 struct ScoresLayout {
   int64_t samples, heads, queries, keys;
   __host__ __device__ int64_t distances() const { return queries + keys - 1; }
+  int64_t elements() const { return samples * heads * queries * keys; }
 };
 
-// Where the weight of a score lies. Divisions of 64 bits would outlast the access to memory.
 template <class Index>
-__device__ int64_t weight_of(const ScoresLayout& layout, const int32_t* buckets, int64_t i) {
-  const Index heads = static_cast<Index>(layout.heads), keys = static_cast<Index>(layout.keys),
-              queries = static_cast<Index>(layout.queries);
-  const Index score = static_cast<Index>(i) / heads, head = static_cast<Index>(i) - score * heads;
-  const Index row = score / keys, key = score - row * keys, query = row % queries;
-  return buckets[key + (queries - 1 - query)] * layout.heads + static_cast<int64_t>(head);
+void add_relative_bias_by(const Context& context, const ScoresLayout& layout, const int32_t* buckets,
+                          const float* scores, const float* weight, float* result) {
+  const Divisor<Index> heads(static_cast<Index>(layout.heads)), keys(static_cast<Index>(layout.keys)),
+      queries(static_cast<Index>(layout.queries));
+  const Index heads_count = static_cast<Index>(layout.heads), last_query = static_cast<Index>(layout.queries - 1);
+  for_each_index(context, layout.elements(), [=] __device__(int64_t i) {
+    Index rest = static_cast<Index>(i);
+    const Index head = heads.remainder(rest), key = keys.remainder(rest), query = queries.remainder(rest);
+    result[i] = scores[i] + weight[static_cast<Index>(buckets[key + (last_query - query)]) * heads_count + head];
+  });
 }
 
 void add_relative_bias(const Context& context, const ScoresLayout& layout, const int32_t* buckets, const float* scores,
                        const float* weight, float* result) {
-  const int64_t elements = layout.samples * layout.heads * layout.queries * layout.keys;
-  for_each_index(context, elements, [=] __device__(int64_t i) {
-    const int64_t of =
-        elements >> 31 ? weight_of<uint64_t>(layout, buckets, i) : weight_of<uint32_t>(layout, buckets, i);
-    result[i] = scores[i] + weight[of];
-  });
+  if (layout.elements() >> 31) add_relative_bias_by<uint64_t>(context, layout, buckets, scores, weight, result);
+  else add_relative_bias_by<uint32_t>(context, layout, buckets, scores, weight, result);
 }
 
 // distances [queries + keys - 1, heads]: over all samples and queries. Neighbouring threads read neighbouring scores of
@@ -85,8 +85,7 @@ class RelativeBiasKernel : public Kernel {
 
   void backward(const KernelArguments& arguments) override {
     const float* gradient = arguments.output_gradients[0];
-    if (float* result = arguments.input_gradients[0])
-      copy(context_, gradient, result, layout_.samples * layout_.heads * layout_.queries * layout_.keys);
+    if (float* result = arguments.input_gradients[0]) copy(context_, gradient, result, layout_.elements());
     ScratchPieces scratch(context_.scratch());
     const auto [distances, sums] = take(scratch);
     sum_distances(context_, layout_, gradient, distances, sums);

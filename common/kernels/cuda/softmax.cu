@@ -4,18 +4,47 @@
 #include "common/kernels/cuda/kernels.h"
 
 namespace ff::cuda {
+namespace {
+
+// Of some numbers of a row the largest, the first place of that one, and the sum of exp(number - largest), corrected
+// whenever a larger one comes (Milakov and Gimelshein 2018, "Online normalizer calculation for softmax", arXiv
+// 1805.02867): one pass over a row that may be longer than the cache.
+struct Exponentials {
+  float largest = -FLT_MAX, sum = 0;
+  int64_t first = 0;
+
+  __device__ void add(float number, int64_t place) {
+    if (number > largest) {
+      sum = sum * expf(largest - number) + 1.0f;
+      largest = number;
+      first = place;
+    } else {
+      sum += expf(number - largest);
+    }
+  }
+  // Of the whole row, for all of its threads.
+  template <class Row>
+  __device__ float row_sum(float row_largest) const {
+    return Row::sum(sum * expf(largest - row_largest));
+  }
+};
+
+template <class Row>
+__device__ Exponentials own_exponentials(const float* row, int64_t length) {
+  Exponentials own;
+  for (int64_t c = Row::thread(); c < length; c += Row::threads) own.add(row[c], c);
+  return own;
+}
+
+}  // namespace
 
 void softmax(const Context& context, const float* input, int64_t rows, int64_t classes, float* output) {
   for_each_row(context, rows, classes, [=] __device__(auto row_threads, int64_t row) {
     using Row = decltype(row_threads);
     const float* x = input + row * classes;
     float* y = output + row * classes;
-    float largest = -FLT_MAX;
-    for (int64_t c = Row::thread(); c < classes; c += Row::threads) largest = fmaxf(largest, x[c]);
-    largest = Row::max(largest);
-    float sum = 0;
-    for (int64_t c = Row::thread(); c < classes; c += Row::threads) sum += expf(x[c] - largest);
-    const float factor = 1.0f / Row::sum(sum);
+    const Exponentials own = own_exponentials<Row>(x, classes);
+    const float largest = Row::max(own.largest), factor = 1.0f / own.template row_sum<Row>(largest);
     for (int64_t c = Row::thread(); c < classes; c += Row::threads) y[c] = expf(x[c] - largest) * factor;
   });
 }
@@ -85,18 +114,12 @@ void losses_of_rows(const Context& context, const float* logits, const RowLabels
   for_each_row(context, rows, classes, [=] __device__(auto row_threads, int64_t row) {
     using Row = decltype(row_threads);
     const float* x = logits + row * classes;
-    float largest = -FLT_MAX;
-    for (int64_t c = Row::thread(); c < classes; c += Row::threads) largest = fmaxf(largest, x[c]);
-    largest = Row::max(largest);
+    const Exponentials own = own_exponentials<Row>(x, classes);
+    const float largest = Row::max(own.largest);
     const bool labelled = labels.of(row) >= 0 && labels.of(row) < classes;
     const int64_t label = labelled ? labels.of(row) : 0;
-    float sum = 0, earlier_equals = 0;
-    for (int64_t c = Row::thread(); c < classes; c += Row::threads) {
-      sum += expf(x[c] - largest);
-      earlier_equals += x[c] == largest && c < label ? 1.0f : 0.0f;
-    }
-    sum = Row::sum(sum);
-    earlier_equals = Row::sum(earlier_equals);
+    const float sum = own.template row_sum<Row>(largest);
+    const float earlier_equal = Row::max(own.largest == largest && own.first < label ? 1.0f : 0.0f);
     const float factor = 1.0f / sum;
     for (int64_t c = Row::thread(); c < classes; c += Row::threads)
       probabilities[row * classes + c] = expf(x[c] - largest) * factor;
@@ -104,7 +127,7 @@ void losses_of_rows(const Context& context, const float* logits, const RowLabels
     if (labels.counts(row) && !in_range(labels.of(row), classes, number, fault)) return;
     const float row_factor = labels.factor_of(row);
     losses[row] = labels.counts(row) ? row_factor * (largest - x[label] + logf(sum)) : 0.0f;
-    correct[row] = x[label] == largest && earlier_equals == 0 ? row_factor : 0.0f;
+    correct[row] = x[label] == largest && earlier_equal == 0 ? row_factor : 0.0f;
   });
 }
 

@@ -154,12 +154,18 @@ template <class Condition>
 void run_while(int device, const Condition& condition) {
   if (!condition() || !state().failure.empty()) return;
   const Opened opened;
+  constexpr std::chrono::microseconds first_pause{100}, longest_pause{2000};  // ranks that wait leave others the time
+  std::chrono::microseconds pause = first_pause;
   while (condition() && state().failure.empty()) {
-    if (step(state().devices[device])) continue;
+    if (step(state().devices[device])) {
+      pause = first_pause;
+      continue;
+    }
     std::recursive_mutex& mutex = state_mutex();  // which the caller holds once
     mutex.unlock();
-    std::this_thread::sleep_for(std::chrono::microseconds(100));
+    std::this_thread::sleep_for(pause);
     mutex.lock();
+    pause = std::min(pause * 5 / 4, longest_pause);
   }
 }
 
