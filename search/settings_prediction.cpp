@@ -47,11 +47,10 @@ struct Sample {
   Sample(const SimulatedSettings& settings, int micro_batches)
       : iteration(settings, micro_batches), details(iteration.simulated()) {}
 
-  // By device; `laid_out` as MemoryModel::bytes has it.
-  Vector<int64_t> memory(TransferBuffers buffers, const Vector<bool>& laid_out) {
+  MemoryModel::Needs memory(TransferBuffers buffers) {
     const Vector<int> order =
         buffers == TransferBuffers::preallocated ? details.order : on_demand_issue_order(details.tasks, details.order);
-    return iteration.evaluator().memory_model().bytes(details.strategy, details.tasks, order, buffers, laid_out);
+    return iteration.evaluator().memory_model().needs(details.strategy, details.tasks, order, buffers);
   }
 
   SimulatedSettings::Iteration iteration;
@@ -90,19 +89,28 @@ std::pair<DeviceId, double> fullest(const Vector<int64_t>& bytes, const Topology
 }
 
 // Of the devices that are nearly as full as the fullest one, exactly; where they exceed memory, what lives at once.
-// `bytes_of`: by device, for MemoryModel::bytes's `laid_out`.
-template <typename BytesOf>
-void set_memory(SettingsPrediction& prediction, const Topology& topology, const BytesOf& bytes_of) {
+// `of_all`: the bytes by device of all micro-batches, from those of each sample.
+template <typename OfAll>
+void set_memory(SettingsPrediction& prediction, const Topology& topology, const Vector<Sample*>& samples,
+                const OfAll& of_all) {
   constexpr double nearly = 0.97;
   // Preallocated buffers become more with each micro-batch: what fits at first may not in the end.
   for (const TransferBuffers buffers : {TransferBuffers::preallocated, TransferBuffers::on_demand}) {
-    Vector<int64_t> bytes = bytes_of(buffers, Vector<bool>(topology.devices.size(), false));
+    Vector<MemoryModel::Needs> needs;
+    for (Sample* const sample : samples) needs.push_back(sample->memory(buffers));
+    const auto bytes_of_all = [&] {
+      Vector<Vector<int64_t>> bytes;
+      for (const MemoryModel::Needs& one : needs) bytes.push_back(one.bytes());
+      return of_all(bytes, buffers);
+    };
+    Vector<int64_t> bytes = bytes_of_all();
     auto [device, share] = fullest(bytes, topology);
     if (share <= 1) {
-      Vector<bool> laid_out;
+      Vector<bool> chosen;
       for (const int64_t of_device : bytes)
-        laid_out.push_back(static_cast<double>(of_device) >= nearly * static_cast<double>(bytes[device]));
-      bytes = bytes_of(buffers, laid_out);
+        chosen.push_back(static_cast<double>(of_device) >= nearly * static_cast<double>(bytes[device]));
+      for (MemoryModel::Needs& one : needs) lay_out(one.plans, chosen);
+      bytes = bytes_of_all();
       std::tie(device, share) = fullest(bytes, topology);
     }
     prediction.memory_bytes = bytes[device];
@@ -187,16 +195,16 @@ SettingsPrediction predict_settings(const Parallelism& parallelism, const Graph&
     result.extrapolated = true;
     result.makespan =
         continued(few.details.timeline.makespan, more.details.timeline.makespan, simulated, micro_batches);
-    set_memory(result, settings.topology(), [&](TransferBuffers buffers, const Vector<bool>& laid_out) {
-      const Vector<int64_t> of_few = few.memory(buffers, laid_out), of_more = more.memory(buffers, laid_out);
-      return memory_of_all(of_few, of_more, buffers, simulated, micro_batches);
-    });
+    set_memory(result, settings.topology(), {&few, &more},
+               [&](const Vector<Vector<int64_t>>& bytes, TransferBuffers buffers) {
+                 return memory_of_all(bytes[0], bytes[1], buffers, simulated, micro_batches);
+               });
     return result;
   }
   Sample all(settings, micro_batches);
   result.makespan = all.details.timeline.makespan;
-  set_memory(result, settings.topology(),
-             [&](TransferBuffers buffers, const Vector<bool>& laid_out) { return all.memory(buffers, laid_out); });
+  set_memory(result, settings.topology(), {&all},
+             [](const Vector<Vector<int64_t>>& bytes, TransferBuffers) { return bytes[0]; });
   return result;
 }
 

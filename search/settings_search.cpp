@@ -74,8 +74,7 @@ ShapeCosts costs_of_shape(const Parallelism& parallelism, const Graph& graph, co
   result.state_buffers = one.evaluator().problem().state_buffers;
   const Vector<int> issued = on_demand_issue_order(details.tasks, tasks_by_start(details.tasks, details.timeline));
   const MemoryModel::Needs needs =
-      one.evaluator().memory_model().needs(details.strategy, details.tasks, issued, TransferBuffers::on_demand,
-                                           Vector<bool>(simulated.devices.size(), false));
+      one.evaluator().memory_model().needs(details.strategy, details.tasks, issued, TransferBuffers::on_demand);
   result.parameters = needs.parameters;
   if (parallelism.recompute) {  // estimates do not know what is recomputed
     for (const DeviceId device : simulated.devices.indices()) {

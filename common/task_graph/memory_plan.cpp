@@ -29,7 +29,7 @@ class MemoryPlanner {
     }
   }
 
-  Vector<MemoryPlan> plan(const Vector<int>& order, const Vector<bool>& laid_out) {
+  Vector<MemoryPlan> plan(const Vector<int>& order) {
     make_steps(order);
     make_parts();
     int collective = 0;  // the next one: they are in order of edges
@@ -52,10 +52,7 @@ class MemoryPlanner {
       for (int group : builder_.groups().indices()) rounds.push_back(shard_rounds(builder_, group));
       for (int i : plans_.indices()) plan_shards(i, rounds);
     }
-    for (int i : plans_.indices()) {
-      complete(plans_[i]);
-      if (laid_out.empty() || laid_out[i]) lay_out(i);
-    }
+    for (MemoryPlan& plan : plans_) complete(plan);
     return std::move(plans_);
   }
 
@@ -455,26 +452,6 @@ class MemoryPlanner {
     plan.live_bytes = *std::max_element(live.begin(), live.end());
   }
 
-  // Many devices are alike, under data parallelism all.
-  void lay_out(int index) {
-    MemoryPlan& plan = plans_[index];
-    uint64_t hash = hash_basis;
-    for (const PlannedBuffer& one : plan.buffers)
-      for (const int64_t number : {one.bytes, int64_t{one.first}, int64_t{one.last}})
-        hash = hash_step(hash, static_cast<uint64_t>(number));
-    const auto alike = [](const PlannedBuffer& a, const PlannedBuffer& b) {
-      return a.bytes == b.bytes && a.first == b.first && a.last == b.last;
-    };
-    const auto [known, added] = laid_out_.try_emplace(hash, index);
-    if (const Vector<PlannedBuffer>& buffers = plans_[known->second].buffers;
-        !added && std::equal(plan.buffers.begin(), plan.buffers.end(), buffers.begin(), buffers.end(), alike)) {
-      for (int b : buffers.indices()) plan.buffers[b].offset = buffers[b].offset;
-      plan.arena_bytes = plans_[known->second].arena_bytes;
-      return;
-    }
-    plan.arena_bytes = assign_offsets(plan.buffers);
-  }
-
   TaskGraphBuilder& builder_;
   const Graph& graph_;
   const Strategy& strategy_;
@@ -483,7 +460,6 @@ class MemoryPlanner {
   Vector<MemoryPlan> plans_;
   // On-demand buffers, by transfer.
   std::unordered_map<TaskKey, StepsBefore> steps_before_;
-  std::unordered_map<uint64_t, int> laid_out_;               // plans, by hash of what their buffers are
   Vector<int> plan_of_device_;                               // by device; -1: not asked for
   Vector<Vector<Part>> parts_;                               // [operator][place of the part in the task graph]
   std::map<std::pair<int, TaskKey>, int> collective_steps_;  // by plan and task
@@ -497,10 +473,42 @@ const PlannedBuffer* MemoryPlan::find(const BufferKey& key) const {
   return it == buffers.end() || it->key != key ? nullptr : &*it;
 }
 
+Vector<MemoryPlan> plan_lives(TaskGraphBuilder& builder, const Strategy& strategy, const TaskGraph& tasks,
+                              const Vector<int>& order, const Vector<DeviceId>& devices, TransferBuffers buffers,
+                              InputsOfCollectives inputs) {
+  return MemoryPlanner(builder, strategy, tasks, devices, buffers, inputs).plan(order);
+}
+
+// Many devices are alike, under data parallelism all.
+void lay_out(Vector<MemoryPlan>& plans, const Vector<bool>& chosen) {
+  const auto alike = [](const PlannedBuffer& a, const PlannedBuffer& b) {
+    return a.bytes == b.bytes && a.first == b.first && a.last == b.last;
+  };
+  std::unordered_map<uint64_t, int> known;  // plans, by hash of what their buffers are
+  for (const int index : plans.indices()) {
+    if (!chosen.empty() && !chosen[index]) continue;
+    MemoryPlan& plan = plans[index];
+    uint64_t hash = hash_basis;
+    for (const PlannedBuffer& one : plan.buffers)
+      for (const int64_t number : {one.bytes, int64_t{one.first}, int64_t{one.last}})
+        hash = hash_step(hash, static_cast<uint64_t>(number));
+    const auto [found, added] = known.try_emplace(hash, index);
+    const MemoryPlan& other = plans[found->second];
+    if (added ||
+        !std::equal(plan.buffers.begin(), plan.buffers.end(), other.buffers.begin(), other.buffers.end(), alike)) {
+      plan.arena_bytes = assign_offsets(plan.buffers);
+      continue;
+    }
+    for (const int b : plan.buffers.indices()) plan.buffers[b].offset = other.buffers[b].offset;
+    plan.arena_bytes = other.arena_bytes;
+  }
+}
+
 Vector<MemoryPlan> plan_memory(TaskGraphBuilder& builder, const Strategy& strategy, const TaskGraph& tasks,
-                               const Vector<int>& order, const Vector<DeviceId>& devices, TransferBuffers buffers,
-                               const Vector<bool>& laid_out, InputsOfCollectives inputs) {
-  return MemoryPlanner(builder, strategy, tasks, devices, buffers, inputs).plan(order, laid_out);
+                               const Vector<int>& order, const Vector<DeviceId>& devices, TransferBuffers buffers) {
+  Vector<MemoryPlan> plans = plan_lives(builder, strategy, tasks, order, devices, buffers);
+  lay_out(plans);
+  return plans;
 }
 
 namespace {

@@ -110,12 +110,17 @@ struct MemoryPlan {
 enum class InputsOfCollectives : uint8_t { kept, gathered_again };
 
 // The plans of `devices`, in their order, from a task graph of all devices or of the one that is asked for. `order` is
-// a total order of all its tasks (issue_order_from_names, default_issue_order). Those whose `laid_out` is false get no
-// offsets, which take most of the time; empty: all do.
+// a total order of all its tasks (issue_order_from_names, default_issue_order). Buffers have no offsets yet.
+Vector<MemoryPlan> plan_lives(TaskGraphBuilder& builder, const Strategy& strategy, const TaskGraph& tasks,
+                              const Vector<int>& order, const Vector<DeviceId>& devices, TransferBuffers buffers,
+                              InputsOfCollectives inputs = InputsOfCollectives::kept);
+
+// Gives offsets to the buffers of the plans whose `chosen` is true; empty: of all. That takes most of the time.
+void lay_out(Vector<MemoryPlan>& plans, const Vector<bool>& chosen = {});
+
+// Both, of all `devices`.
 Vector<MemoryPlan> plan_memory(TaskGraphBuilder& builder, const Strategy& strategy, const TaskGraph& tasks,
-                               const Vector<int>& order, const Vector<DeviceId>& devices, TransferBuffers buffers,
-                               const Vector<bool>& laid_out = {},
-                               InputsOfCollectives inputs = InputsOfCollectives::kept);
+                               const Vector<int>& order, const Vector<DeviceId>& devices, TransferBuffers buffers);
 
 // Offsets for `buffers` such that no two that live together overlap; returns the arena's bytes. Greedy by size, with
 // the smallest gap that fits: Pisarchyk and Lee, Efficient Memory Management for Deep Neural Net Inference, 2020 (arXiv

@@ -70,22 +70,37 @@ void CommunicationModel::add_tree(Loads& loads, const Vector<DeviceId>& holders,
   }
 }
 
-void CommunicationModel::add_all_pairs(Loads& loads, const Vector<DeviceId>& holders, double share) const {
-  const size_t count = holders.size();
-  const auto add_shift = [&](size_t shift, double times) {
-    for (size_t i = 0; i < count; ++i) add_hop(loads, holders[i], holders[(i + shift) % count], share * times);
-  };
-  constexpr size_t most_exact = 64;
-  if (count <= most_exact) {
-    for (size_t shift = 1; shift < count; ++shift) add_shift(shift, 1);
-    return;
-  }
+namespace {
+
+// Shifts from 1 to count - 1 places, with the number of shifts that each stands for: all of them, or, if they are many,
+// three of those by 2^i ... 2^(i+1) - 1 places.
+Vector<std::pair<size_t, double>> shifts_of(size_t count, size_t most_exact) {
+  Vector<std::pair<size_t, double>> result;
   for (size_t first = 1; first < count; first *= 2) {
     const size_t shifts = std::min(first, count - first);
-    const size_t looked_at = std::min<size_t>(shifts, 3);
+    const size_t looked_at = count <= most_exact ? shifts : std::min<size_t>(shifts, 3);
     for (size_t i = 0; i < looked_at; ++i)
-      add_shift(first + i * shifts / looked_at, static_cast<double>(shifts) / static_cast<double>(looked_at));
+      result.emplace_back(first + i * shifts / looked_at, static_cast<double>(shifts) / static_cast<double>(looked_at));
   }
+  return result;
+}
+
+}  // namespace
+
+void CommunicationModel::add_all_pairs(Loads& loads, const Vector<DeviceId>& holders, double share) const {
+  const size_t count = holders.size();
+  for (const auto& [shift, times] : shifts_of(count, /*most_exact=*/64))
+    for (size_t i = 0; i < count; ++i) add_hop(loads, holders[i], holders[(i + shift) % count], share * times);
+}
+
+// Of equally many holders on each node: all places of a node load alike, also if not all nodes are looked at.
+void CommunicationModel::add_all_pairs(Loads& loads, const Vector<Vector<DeviceId>>& nodes, double share) const {
+  const size_t count = nodes.size(), places = nodes[0].size();
+  for (const Vector<DeviceId>& node : nodes) add_all_pairs(loads, node, share);
+  for (const auto& [shift, times] : shifts_of(count, /*most_exact=*/8))
+    for (size_t n = 0; n < count; ++n)
+      for (size_t from = 0; from < places; ++from)
+        for (const DeviceId to : nodes[(n + shift) % count]) add_hop(loads, nodes[n][from], to, share * times);
 }
 
 // Each rank of a host adds up its part of the values, which goes on to its counterpart on the next host.
@@ -238,7 +253,9 @@ Vector<CommunicationModel::CollectiveShape> CommunicationModel::shapes(Collectiv
     case CollectiveKind::reduce_scatter:
       add([&](Loads& loads) { add_ring(loads, holders, (k - 1) / k); }, k - 1);
       [[fallthrough]];
-    case CollectiveKind::all_to_all: add([&](Loads& loads) { add_all_pairs(loads, holders, 1 / k); }, 1);
+    case CollectiveKind::all_to_all:
+      if (holders.size() <= 64 || nodes.empty()) add([&](Loads& loads) { add_all_pairs(loads, holders, 1 / k); }, 1);
+      else add([&](Loads& loads) { add_all_pairs(loads, nodes, 1 / k); }, 1);
   }
   if (kind == CollectiveKind::all_gather || kind == CollectiveKind::reduce_scatter ||
       kind == CollectiveKind::all_reduce)

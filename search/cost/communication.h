@@ -52,7 +52,8 @@ class CommunicationModel {
   // model of NVIDIA's nccl-tests, doc/PERFORMANCE.md, extended to shared links), in a hierarchy the sum over its
   // levels. Channels' all_reduce rates are used. Each holder has CPU overhead for what it sends and
   // receives, over each hop as for one message. Among more than 64 devices the load between every two is that of a
-  // sample: of the shifts by 2^i ... 2^(i+1) - 1 places three stand for all.
+  // sample: of the shifts by 2^i ... 2^(i+1) - 1 places three stand for all; where equally many are on each node, of
+  // the shifts by so many nodes, if there are more than 8.
   void collective(CollectiveKind kind, const Vector<DeviceId>& holders, int64_t bytes, CommunicationCost& cost);
   void all_reduce(const Vector<DeviceId>& holders, int64_t bytes, CommunicationCost& cost) {
     collective(CollectiveKind::all_reduce, holders, bytes, cost);
@@ -90,6 +91,7 @@ class CommunicationModel {
   void add_ring(Loads& loads, const Vector<DeviceId>& holders, double share) const;
   void add_tree(Loads& loads, const Vector<DeviceId>& holders, bool down, bool up) const;
   void add_all_pairs(Loads& loads, const Vector<DeviceId>& holders, double share) const;
+  void add_all_pairs(Loads& loads, const Vector<Vector<DeviceId>>& nodes, double share) const;
   void add_chain(Loads& loads, const Vector<Vector<DeviceId>>& hosts) const;
   static void add_level(CollectiveShape& shape, Loads& loads, double latencies);
 

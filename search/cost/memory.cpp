@@ -484,10 +484,24 @@ Vector<int64_t> MemoryModel::bytes(const Strategy& strategy) {
 }
 
 Vector<int64_t> MemoryModel::bytes(const Strategy& strategy, const TaskGraph& tasks, const Vector<int>& order,
-                                   TransferBuffers buffers, const Vector<bool>& laid_out) {
-  const Needs needs = this->needs(strategy, tasks, order, buffers, laid_out);
+                                   TransferBuffers buffers) {
+  Needs needs = this->needs(strategy, tasks, order, buffers);
+  lay_out(needs.plans);
+  return needs.bytes();
+}
+
+Vector<int64_t> MemoryModel::of_parameters(const Strategy& strategy) {
   Vector<int64_t> result(bytes_.size(), 0);
-  for (const DeviceId device : devices_of(tasks)) result[device] = needs.bytes(device);
+  const bool at_end = !is_sharded(builder_.synchronization());
+  for (const int group : builder_.groups().indices())
+    for (const Need& need : needs_of_group(group, strategy))
+      result[need.device] += need.bytes + (at_end ? need.on_demand : 0);
+  return result;
+}
+
+Vector<int64_t> MemoryModel::Needs::bytes() const {
+  Vector<int64_t> result;
+  for (const DeviceId device : plans.indices()) result.push_back(bytes(device));
   return result;
 }
 
@@ -496,16 +510,13 @@ Vector<DeviceId> MemoryModel::devices_of(const TaskGraph& tasks) const {
 }
 
 MemoryModel::Needs MemoryModel::needs(const Strategy& strategy, const TaskGraph& tasks, const Vector<int>& order,
-                                      TransferBuffers buffers, const Vector<bool>& laid_out) {
+                                      TransferBuffers buffers) {
   const Vector<DeviceId> devices = devices_of(tasks);
   const Vector<int64_t> none(bytes_.size(), 0);
   Needs result{none, none, none, Vector<MemoryPlan>(bytes_.size())};
-  Vector<bool> planned_laid_out;
-  if (!laid_out.empty())
-    for (const DeviceId device : devices) planned_laid_out.push_back(laid_out[device]);
   Vector<MemoryPlan> plans =
-      plan_memory(builder_, strategy, tasks, order, devices, buffers, planned_laid_out,
-                  framework_.gathers_inputs_again ? InputsOfCollectives::gathered_again : InputsOfCollectives::kept);
+      plan_lives(builder_, strategy, tasks, order, devices, buffers,
+                 framework_.gathers_inputs_again ? InputsOfCollectives::gathered_again : InputsOfCollectives::kept);
   for (const int i : devices.indices()) result.plans[devices[i]] = std::move(plans[i]);
   Vector<int64_t> conversions = none;  // one scratch memory serves all parts on a device
   // one copy serves all that read the same block
@@ -534,6 +545,10 @@ MemoryModel::Needs MemoryModel::needs(const Strategy& strategy, const TaskGraph&
       result.other[device] += part_bytes(op, strategy[op].degrees).workspaces[part];
   for (size_t g = 0; g < builder_.groups().size(); ++g)
     for (const Need& need : needs_of_group(static_cast<int>(g), strategy)) result.parameters[need.device] += need.bytes;
+  if (tasks.devices.empty()) return result;
+  for (const DeviceId device : bytes_.indices())
+    if (!std::binary_search(devices.begin(), devices.end(), device))
+      result.parameters[device] = result.other[device] = result.scratch[device] = 0;
   return result;
 }
 

@@ -34,12 +34,12 @@ class MemoryModel {
   Vector<int64_t> bytes(const Strategy& strategy);  // the estimate
   // Of that strategy, by device: what parameters alone take, and what their owners exchange. No allocation is smaller.
   const Vector<int64_t>& of_parameters() const { return at_end_; }
+  Vector<int64_t> of_parameters(const Strategy& strategy);  // without the estimate
   // What the executor allocates. `tasks` is the strategy's task graph, `order` a total order of its tasks.
-  // `laid_out`, by device: where it is false the arena counts with what lives at once, which is a few percent less at
-  // most and found much sooner; empty: true.
   Vector<int64_t> bytes(const Strategy& strategy, const TaskGraph& tasks, const Vector<int>& order,
-                        TransferBuffers buffers, const Vector<bool>& laid_out = {});
-  // The same, by kind and device; 0 for devices that the task graph is not of.
+                        TransferBuffers buffers);
+  // By kind and device; 0 for devices that the task graph is not of. Arenas count with what lives at once until they
+  // are laid out: a few percent less at most, and found much sooner.
   struct Needs {
     Vector<int64_t> parameters;  // with gradients and the optimizer's state
     Vector<int64_t> other;       // workspaces, conversions, inputs of the graph, losses, statistics
@@ -49,9 +49,9 @@ class MemoryModel {
       return parameters[device] + other[device] + scratch[device] +
              std::max(plans[device].arena_bytes, plans[device].live_bytes);
     }
+    Vector<int64_t> bytes() const;  // by device
   };
-  Needs needs(const Strategy& strategy, const TaskGraph& tasks, const Vector<int>& order, TransferBuffers buffers,
-              const Vector<bool>& laid_out = {});
+  Needs needs(const Strategy& strategy, const TaskGraph& tasks, const Vector<int>& order, TransferBuffers buffers);
 
   // Follows a strategy: the estimate after a change of one operator, for the work of what lies around it.
   void reset(const Strategy& strategy);

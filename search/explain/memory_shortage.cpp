@@ -90,8 +90,11 @@ MemoryPeak memory_peak(Evaluator& evaluator, const Evaluator::Details& details) 
   peak.device = fullest_device(topology, details.memory_bytes);
   peak.needed = details.memory_bytes[peak.device];
   peak.capacity = topology.model_of(peak.device).memory_bytes;
-  const MemoryModel::Needs needs =
+  MemoryModel::Needs needs =
       evaluator.memory_model().needs(details.strategy, details.tasks, details.order, details.transfer_buffers);
+  Vector<bool> fullest(needs.plans.size(), false);
+  fullest[peak.device] = true;
+  lay_out(needs.plans, fullest);
   const MemoryPlan& plan = needs.plans[peak.device];
   const Vector<int64_t> by_step = live_bytes(plan);
   const int step = static_cast<int>(std::max_element(by_step.begin(), by_step.end()) - by_step.begin());

@@ -41,17 +41,28 @@ TaskGraph Evaluator::tasks_of(const Strategy& strategy) {
 
 Evaluator::Memory Evaluator::memory(const Strategy& strategy, const TaskGraph& tasks, const Vector<int>& order) {
   Memory preallocated{{}, TransferBuffers::preallocated, order};
-  const bool one_plan = moves_nothing(tasks), may_fit = one_plan || parameters_fit(strategy);
-  if (may_fit) preallocated.bytes = memory_.bytes(strategy, tasks, order, TransferBuffers::preallocated);
-  if (one_plan || (may_fit && fullness(preallocated.bytes) <= 1)) return preallocated;
+  const bool one_plan = moves_nothing(tasks), may_fit = one_plan || fullness(memory_.of_parameters(strategy)) <= 1;
+  MemoryModel::Needs needs;
+  double at_least = std::numeric_limits<double>::infinity();
+  const auto lay_out_preallocated = [&] {
+    lay_out(needs.plans);
+    preallocated.bytes = needs.bytes();
+  };
+  if (may_fit) {
+    needs = memory_.needs(strategy, tasks, order, TransferBuffers::preallocated);
+    at_least = fullness(needs.bytes());
+    if (one_plan || at_least <= 1) {
+      lay_out_preallocated();
+      at_least = fullness(preallocated.bytes);
+    }
+    if (one_plan || at_least <= 1) return preallocated;
+  }
   Memory on_demand{{}, TransferBuffers::on_demand, on_demand_issue_order(tasks, order)};
   on_demand.bytes = memory_.bytes(strategy, tasks, on_demand.order, TransferBuffers::on_demand);
-  return !may_fit || fullness(on_demand.bytes) < fullness(preallocated.bytes) ? on_demand : preallocated;
-}
-
-bool Evaluator::parameters_fit(const Strategy& strategy) {
-  memory_.bytes(strategy);
-  return fullness(memory_.of_parameters()) <= 1;
+  const double share = fullness(on_demand.bytes);
+  if (share < at_least) return on_demand;
+  if (preallocated.bytes.empty()) lay_out_preallocated();
+  return share < fullness(preallocated.bytes) ? on_demand : preallocated;
 }
 
 double Evaluator::exact_fullness(const Strategy& strategy, const TaskGraph& tasks, const Vector<int>& order) {
@@ -59,8 +70,8 @@ double Evaluator::exact_fullness(const Strategy& strategy, const TaskGraph& task
   double least = std::numeric_limits<double>::infinity();
   for (const TransferBuffers buffers : {TransferBuffers::preallocated, TransferBuffers::on_demand}) {
     const Vector<int> issued = buffers == TransferBuffers::preallocated ? order : on_demand_issue_order(tasks, order);
-    Vector<int64_t> bytes =
-        memory_.bytes(strategy, tasks, issued, buffers, Vector<bool>(problem_.topology.devices.size(), false));
+    MemoryModel::Needs needs = memory_.needs(strategy, tasks, issued, buffers);
+    Vector<int64_t> bytes = needs.bytes();
     if (const double live = fullness(bytes); live > fits_surely && live <= 1) {
       Vector<bool> nearly_full;
       for (const DeviceId device : bytes.indices()) {
@@ -68,7 +79,8 @@ double Evaluator::exact_fullness(const Strategy& strategy, const TaskGraph& task
         nearly_full.push_back(capacity > 0 &&
                               static_cast<double>(bytes[device]) > fits_surely * static_cast<double>(capacity));
       }
-      bytes = memory_.bytes(strategy, tasks, issued, buffers, nearly_full);
+      lay_out(needs.plans, nearly_full);
+      bytes = needs.bytes();
     }
     least = std::min(least, fullness(bytes));
     if (least <= 1 || moves_nothing(tasks)) break;

@@ -110,7 +110,6 @@ class Evaluator {
   Details not_simulated(const Strategy& strategy);  // tasks and costs
   // Of expanded strategies. Transfer buffers are on demand where parameters alone exceed a device's memory.
   Memory memory(const Strategy& strategy, const TaskGraph& tasks, const Vector<int>& order);
-  bool parameters_fit(const Strategy& strategy);
   // The same as a fraction of the fullest device's; where that is below nine tenths, of what lives at once.
   double exact_fullness(const Strategy& strategy, const TaskGraph& tasks, const Vector<int>& order);
 

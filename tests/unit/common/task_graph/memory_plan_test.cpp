@@ -116,8 +116,8 @@ TEST_CASE("an input that is gathered again lives once for forward and once for b
     REQUIRE(!tasks.collectives.empty());
     REQUIRE(tasks.collectives[0].kind(Direction::forward) == CollectiveKind::all_gather);
     const auto planned = [&](InputsOfCollectives inputs) {
-      return plan_memory(builder, strategy, tasks, default_issue_order(builder, tasks), {0},
-                         TransferBuffers::preallocated, {}, inputs)[0];
+      return plan_lives(builder, strategy, tasks, default_issue_order(builder, tasks), {0},
+                        TransferBuffers::preallocated, inputs)[0];
     };
     const MemoryPlan kept = planned(InputsOfCollectives::kept), again = planned(InputsOfCollectives::gathered_again);
     const BufferKey input{Kind::input, layer_b, 0}, gathered_again{Kind::input_gathered_again, layer_b, 0},
@@ -156,7 +156,8 @@ TEST_CASE("buffers that live together do not overlap, on random networks") {
     for (DeviceId device = 0; device < devices; ++device) all.push_back(device);
     Vector<bool> laid_out(all.size(), true);
     laid_out[devices - 1] = false;
-    const Vector<MemoryPlan> plans = plan_memory(builder, strategy, tasks, order, all, buffers, laid_out);
+    Vector<MemoryPlan> plans = plan_lives(builder, strategy, tasks, order, all, buffers);
+    lay_out(plans, laid_out);
     for (const int d : plans.indices()) {
       const MemoryPlan& plan = plans[d];
       const Vector<int64_t> live = live_bytes(plan);

@@ -153,8 +153,8 @@ TEST_CASE("bytes of a layer in bf16") {
   TaskGraphBuilder builder(graph);
   const TaskGraph tasks = builder.build(strategy);
   const Vector<int> order = default_issue_order(builder, tasks);
-  const MemoryModel::Needs needs =
-      MemoryModel(builder, 1, 0).needs(strategy, tasks, order, TransferBuffers::preallocated);
+  MemoryModel::Needs needs = MemoryModel(builder, 1, 0).needs(strategy, tasks, order, TransferBuffers::preallocated);
+  lay_out(needs.plans);
   CHECK(needs.parameters[0] == (64 + 8) * (4 + 2) + 4 * (64 + 16));
   CHECK(needs.plans[0].arena_bytes == 4 * 8 * 2);
   // forward: x, weight, bias, output; backward: x, weight, bias, output gradient; the loss has less

@@ -1,8 +1,10 @@
 #include "search/cost/communication.h"
 
 #include <catch2/catch.hpp>
+#include <map>
 
 #include "common/topology.h"
+#include "search/discovery/presets.h"
 
 using namespace ff;
 
@@ -97,6 +99,23 @@ TEST_CASE("between nodes with equally many devices collectives go level by level
   // Not with two devices here and one there: direct, two thirds cross.
   model.collective(CollectiveKind::all_gather, {0, 1, 2}, 3000000, cost);
   CHECK(cost.duration == 12000 + 2000000);
+}
+
+// 128 GPUs are too many for all pairs of nodes to be looked at.
+TEST_CASE("a small collective of many nodes, direct, loads the links of all their GPUs alike") {
+  const Json preset = discovery::topology_of_preset({"dgx-a100-80gb", 16});
+  const Topology topology = parse_topology(JsonPlace(std::make_shared<Json>(preset), "preset"));
+  CommunicationModel model(topology);
+  CommunicationCost cost;
+  Vector<DeviceId> all;
+  for (const DeviceId device : topology.devices.indices()) all.push_back(device);
+  for (const CollectiveKind kind : {CollectiveKind::all_gather, CollectiveKind::all_to_all}) {
+    model.collective(kind, all, 98304, cost);
+    std::map<Nanoseconds, int> channels;  // by occupancy
+    for (const ResourceUse& use : cost.uses) ++channels[use.occupancy];
+    CHECK(channels.size() == 2);  // to the GPUs of the node, and to other nodes
+    for (const auto& [occupancy, count] : channels) CHECK(count % topology.devices.count() == 0);
+  }
 }
 
 TEST_CASE("measured all-reduce rates replace a link's own") {

@@ -27,6 +27,7 @@ TEST_CASE("where parameters alone exceed memory the rest is estimated, and trans
   const auto largest = [](const Vector<int64_t>& bytes) { return *std::max_element(bytes.begin(), bytes.end()); };
   MemoryModel& model = problem.evaluator.memory_model();
   model.bytes(strategy);
+  CHECK(model.of_parameters(strategy) == model.of_parameters());
   const int64_t of_parameters = largest(model.of_parameters());
   for (const bool parameters_fit : {false, true}) {
     CAPTURE(parameters_fit);

@@ -174,9 +174,13 @@ TEST_CASE("folded plans on 64 devices, and on 256, take the times of the simulat
                        .synchronization = Synchronization::sharded_optimizer},
                       of_256, topology)
             .groups);
-  const Compared compared = folded_as_all({.tensor = 4, .pipeline = 2, .data = 32, .micro_batch = 1}, of_256, topology);
-  CHECK(compared.groups);
-  CHECK(compared.ranks);
+  for (const Synchronization synchronization : {Synchronization::all_reduce, Synchronization::sharded_optimizer}) {
+    const Compared compared =
+        folded_as_all({.tensor = 4, .pipeline = 2, .data = 32, .micro_batch = 1, .synchronization = synchronization},
+                      of_256, topology);
+    CHECK(compared.groups);
+    CHECK(compared.ranks);
+  }
 }
 
 TEST_CASE("plans whose groups meet elsewhere than in parameters are not folded") {
