@@ -58,15 +58,20 @@ Work Attention::backward_work(const Block& part, bool) const {
 MultiHeadAttention::MultiHeadAttention(const OperatorRequest& request)
     : OperatorDefinition(request.type, request.inputs) {
   request.expect_one_input(3, 3);
-  request.allow_attributes({"heads", "key_value_heads", "causal", "rotary_base", "rotary_channels", "bias"});
+  request.allow_attributes(
+      {"heads", "key_value_heads", "head_channels", "causal", "rotary_base", "rotary_channels", "bias"});
   const Shape& shape = inputs_[0].shape;
   length = shape[1];
   channels = shape[2];
   heads = request.required_attribute("heads").as_integer(1, int64_t{1} << 24);
-  if (channels % heads != 0)
-    request.required_attribute("heads").fail("found " + std::to_string(heads) + ", expected a divisor of " +
-                                             std::to_string(channels) + " channels");
-  head_channels = channels / heads;
+  if (const auto given = request.attribute("head_channels")) {
+    head_channels = given->as_integer(1, int64_t{1} << 24);
+  } else {
+    if (channels % heads != 0)
+      request.required_attribute("heads").fail("found " + std::to_string(heads) + ", expected a divisor of " +
+                                               std::to_string(channels) + " channels, or \"head_channels\"");
+    head_channels = channels / heads;
+  }
   key_value_heads = request.integer("key_value_heads", heads, 1, int64_t{1} << 24);
   if (heads % key_value_heads != 0)
     request.required_attribute("key_value_heads")
@@ -77,16 +82,17 @@ MultiHeadAttention::MultiHeadAttention(const OperatorRequest& request)
   bias = request.flag("bias", true);
   rotary_base = request.number("rotary_base", 0, 1, 1e12);
   read_rotary_channels(request);
-  outputs_ = {{"", shape}};
   const double bound = std::sqrt(3.0 / static_cast<double>(channels));
-  const int64_t key_value_channels = key_value_heads * head_channels;
+  const int64_t query_channels = heads * head_channels, key_value_channels = key_value_heads * head_channels;
+  outputs_ = {{"", {shape[0], length, query_channels}}};
   if (group == 1) {
-    parameters_ = {{"weight", {3, channels, channels}, bound}};
-    if (bias) parameters_.push_back({"bias", {3, channels}});
+    parameters_ = {{"weight", {3, query_channels, channels}, bound}};
+    if (bias) parameters_.push_back({"bias", {3, query_channels}});
   } else {
-    parameters_ = {{"query", {channels, channels}, bound}, {"key_value", {2, key_value_channels, channels}, bound}};
+    parameters_ = {{"query", {query_channels, channels}, bound},
+                   {"key_value", {2, key_value_channels, channels}, bound}};
     if (bias) {
-      parameters_.push_back({"query_bias", {channels}});
+      parameters_.push_back({"query_bias", {query_channels}});
       parameters_.push_back({"key_value_bias", {2, key_value_channels}});
     }
   }

@@ -29,13 +29,14 @@ class Attention : public OperatorDefinition {
 };
 
 // Scaled dot-product attention of a sequence to itself (Vaswani et al. 2017, arXiv 1706.03762, section 3.2), with the
-// projections to queries, keys and values: [batch, length, channels] -> the same. weight [3, channels, channels], bias
-// [3, channels]. A part is [sample, head]; the heads' channels lie together.
+// projections to queries, keys and values: [batch, length, channels] -> [batch, length, heads * head_channels], which
+// is the same unless heads have another width. weight [3, heads * head_channels, channels], bias [3, heads *
+// head_channels]. A part is [sample, head]; the heads' channels lie together.
 //
 // With fewer heads of keys and values than of queries (grouped queries: Ainslie et al. 2023, arXiv 2305.13245), head h
 // of the queries uses the keys and values of head h / group, where group = heads / key_value_heads. A part is then
-// [sample, head of keys and values] and has all queries of its heads. In place of weight and bias: query [channels,
-// channels], key_value [2, key_value_heads * head_channels, channels], query_bias and key_value_bias.
+// [sample, head of keys and values] and has all queries of its heads. In place of weight and bias: query [heads *
+// head_channels, channels], key_value [2, key_value_heads * head_channels, channels], query_bias and key_value_bias.
 //
 // Scores and probabilities [heads, length, length] are computed in tiles and not stored (Dao et al. 2022, arXiv
 // 2205.14135). Forward keeps one number per query and head, the logarithm of its sum of exponentials; backward computes

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "common/operators/operator_list.h"
+#include "common/operators/routing.h"
 
 namespace ff {
 namespace {
@@ -47,8 +48,8 @@ Block samples_of_groups(const Shape& shape, const Block& part, int64_t samples) 
 }  // namespace
 
 TopKGating::TopKGating(const OperatorRequest& request) : OperatorDefinition(request.type, request.inputs) {
-  request.allow_attributes({"top_k", "capacity_factor", "group_samples", "random_routing"});
-  top_k = request.integer("top_k", 2, 1, 2);
+  request.allow_attributes({"top_k", "capacity_factor", "group_samples", "normalize", "random_routing"});
+  top_k = request.integer("top_k", 2, 1, most_choices);
   expect_logits(request, top_k);
   const Shape& logits = inputs_[0].shape;
   const auto factor = request.attribute("capacity_factor");
@@ -60,9 +61,13 @@ TopKGating::TopKGating(const OperatorRequest& request) : OperatorDefinition(requ
     (factor ? *factor : request.place)
         .fail(std::to_string(routing.experts) + " experts with " + std::to_string(routing.capacity) +
               " places each are more slots than 32 bits number");
-  random_routing = request.flag("random_routing", top_k == 2);
-  if (random_routing && top_k != 2)
-    request.required_attribute("random_routing").fail("found true, but top_k 1 has no second expert to be dropped");
+  normalized = request.flag("normalize", top_k > 1);
+  if (normalized && top_k == 1)
+    request.required_attribute("normalize").fail("found true, but the one weight of top_k 1 would always be 1");
+  random_routing = request.flag("random_routing", top_k == 2 && normalized);
+  if (random_routing && (top_k != 2 || !normalized))
+    request.required_attribute("random_routing")
+        .fail("found true, but only with top_k 2 and normalized weights is the second expert dropped at random");
   const Shape choices{logits[0], logits[1], top_k};
   outputs_ = {{"slot", choices, DataType::i32, routing}, {"weight", choices}};
   dimensions_ = {{"sample", DimensionKind::sample, logits[0] / routing.group_samples}};
@@ -78,15 +83,16 @@ Block TopKGating::input_block(int input, const Block& part) const {
 
 std::string TopKGating::attribute_text() const {
   return "top_k=" + std::to_string(top_k) + " capacity=" + std::to_string(routing.capacity) +
-         " group_samples=" + std::to_string(routing.group_samples) + (random_routing ? " random" : "");
+         " group_samples=" + std::to_string(routing.group_samples) + (random_routing ? " random" : "") +
+         (top_k > 1 && !normalized ? " gates" : "");
 }
 
-Work TopKGating::forward_work(const Block& part) const {  // two comparisons a logit
-  return {2.0 * static_cast<double>(input_block(0, part).volume()), touched_bytes(part)};
+Work TopKGating::forward_work(const Block& part) const {  // a comparison for each choice and logit
+  return {static_cast<double>(std::max<int64_t>(2, top_k) * input_block(0, part).volume()), touched_bytes(part)};
 }
 
 Work TopKGating::backward_work(const Block& part, bool) const {  // reads the logits, writes their gradients
-  return {2.0 * static_cast<double>(input_block(0, part).volume()), 2 * touched_bytes(part)};
+  return {static_cast<double>(std::max<int64_t>(2, top_k) * input_block(0, part).volume()), 2 * touched_bytes(part)};
 }
 
 LoadBalancingLoss::LoadBalancingLoss(const OperatorRequest& request)

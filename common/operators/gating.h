@@ -7,7 +7,8 @@ namespace ff {
 
 // logits [batch, length, experts] ->
 //   "slot"   (i32) [batch, length, top_k]: where each choice of a token goes (Routing), or -1
-//   "weight" [batch, length, top_k]: with which the experts' results count; 0 where the slot is -1
+//   "weight" [batch, length, top_k]: with which the experts' results count; 0 where the slot is -1. The softmax gates
+//            of the choices, divided by their sum if `normalized`
 // Consecutive samples form groups, which are gated independently and so are never split.
 class TopKGating : public OperatorDefinition {
  public:
@@ -22,7 +23,7 @@ class TopKGating : public OperatorDefinition {
   Work backward_work(const Block& part, bool input_gradients) const override;
 
   int64_t top_k;
-  bool random_routing;
+  bool random_routing, normalized;
   Routing routing;
   int64_t group_tokens;
 };

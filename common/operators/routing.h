@@ -6,37 +6,36 @@
 
 namespace ff {
 
-// The experts with the largest and the next largest logit; of equal logits, the lower index first. Not a number never
-// comes before another; the two are different experts in any case.
+constexpr int most_choices = 16;  // of experts, by a token
+
 template <class Number>
 struct ExpertChoice {
-  struct One {
-    Number logit = 0;
-    int32_t expert = -1;  // none yet
-  };
-  One first, second;
-
-  constexpr void add(One one) {
-    if (one.expert < 0) return;
-    if (comes_before(one, first)) {
-      second = first;
-      first = one;
-    } else if (comes_before(one, second)) {
-      second = one;
-    }
-  }
-
- private:
-  static constexpr bool comes_before(One a, One b) {
-    return b.expert < 0 || a.logit > b.logit || (a.logit == b.logit && a.expert < b.expert);
-  }
+  Number logit = 0;
+  int32_t expert = -1;  // none yet
 };
 
+// Larger logits come first; of equal ones, lower experts. What is not a number comes behind all numbers, so that the
+// choices of a token are different experts in any case.
 template <class Number>
-constexpr ExpertChoice<Number> choose_experts(const Number* logits, int64_t experts) {
-  ExpertChoice<Number> choice;
-  for (int64_t e = 0; e < experts; ++e) choice.add({logits[e], static_cast<int32_t>(e)});
-  return choice;
+constexpr bool comes_before(const ExpertChoice<Number>& a, const ExpertChoice<Number>& b) {
+  if (a.expert < 0 || b.expert < 0) return b.expert < 0 && a.expert >= 0;
+  const bool a_is_number = a.logit == a.logit, b_is_number = b.logit == b.logit;
+  if (a_is_number != b_is_number) return a_is_number;
+  if (a_is_number && a.logit != b.logit) return a.logit > b.logit;
+  return a.expert < b.expert;
+}
+
+// The `count` experts that come first, in their order, to `chosen`. There are at least so many.
+template <class Number>
+constexpr void choose_experts(const Number* logits, int64_t experts, int64_t count, ExpertChoice<Number>* chosen) {
+  for (int64_t k = 0; k < count; ++k) chosen[k] = {};
+  for (int64_t e = 0; e < experts; ++e) {
+    const ExpertChoice<Number> one{logits[e], static_cast<int32_t>(e)};
+    int64_t place = count;
+    for (; place > 0 && comes_before(one, chosen[place - 1]); --place)
+      if (place < count) chosen[place] = chosen[place - 1];
+    if (place < count) chosen[place] = one;
+  }
 }
 
 // The second expert is kept if twice its share of the two gates exceeds a uniform number from [0, 1): always where it

@@ -4,41 +4,12 @@
 #include <cmath>
 
 #include "common/errors.h"
+#include "common/operators/routing.h"
+#include "search/import/config_file.h"
+#include "search/import/encoder_decoder_config.h"
 
 namespace ff {
 namespace {
-
-// Keys that are missing or null have a default, as in Hugging Face's classes of configurations.
-class Settings {
- public:
-  explicit Settings(const JsonPlace& place) : place_(place) {}
-
-  std::optional<JsonPlace> find(const std::string& key) const {
-    const std::optional<JsonPlace> found = place_.find(key);
-    return found && found->value().is_null() ? std::nullopt : found;
-  }
-  int64_t integer(const std::string& key) const { return place_.at(key).as_integer(1, int64_t{1} << 31); }
-  int64_t integer(const std::string& key, int64_t otherwise) const { return find(key) ? integer(key) : otherwise; }
-  double number(const std::string& key, double otherwise, double most = 1e12) const {
-    const auto found = find(key);
-    return found ? found->as_number(0, most) : otherwise;
-  }
-  bool flag(const std::string& key, bool otherwise) const {
-    const auto found = find(key);
-    return found ? found->as_bool() : otherwise;
-  }
-  std::string text(const std::string& key, const std::string& otherwise) const {
-    const auto found = find(key);
-    return found ? found->as_string() : otherwise;
-  }
-  [[noreturn]] void refuse(const std::string& key, const std::string& message) const {
-    if (const auto found = find(key)) found->fail(message);
-    place_.fail(key + ": " + message);
-  }
-
- private:
-  const JsonPlace& place_;
-};
 
 // What the families have in common and differ in.
 struct Family {
@@ -61,9 +32,17 @@ struct Family {
   int64_t segments = 0;     // kinds of a token (BERT's token types); 0: there is no such input
   bool head_layer = false;  // in front of the output: a linear layer, the activation, and normalization
   // Feed-forward by experts, of which a token takes some; 0: there are none
-  int64_t experts = 0, experts_of_token = 0;
+  int64_t experts = 0, experts_of_token = 0, expert_inner = 0;
+  bool normalized_gates = true;  // divided by their sum
   double balance_weight = 0;
+  int64_t shared_inner = 0;        // of a feed-forward that all tokens take besides; 0: there is none
+  bool shared_gate = false;        // multiplied by a sigmoid of the token
+  Vector<bool> dense_layers = {};  // those without experts; empty: none
   int64_t image = 0, patch = 0, image_channels = 0, classes = 0;  // of images (ViT); 0: of tokens
+
+  int64_t head_width = 0;  // channels of a head; 0: the channels over the heads
+
+  int64_t head_channels() const { return head_width > 0 ? head_width : channels / heads; }
 };
 
 constexpr const char* no_alibi =
@@ -72,7 +51,7 @@ constexpr const char* no_alibi =
     "positions";
 
 // By the names that most families have. `inner` "": it follows from the channels.
-Family family_of(const Settings& settings, const std::string& inner, int64_t positions) {
+Family family_of(const ConfigSettings& settings, const std::string& inner, int64_t positions) {
   return {settings.integer("hidden_size"),
           settings.integer("num_hidden_layers"),
           settings.integer("num_attention_heads"),
@@ -82,29 +61,28 @@ Family family_of(const Settings& settings, const std::string& inner, int64_t pos
           settings.integer("max_position_embeddings", positions)};
 }
 
-void note_attention_dropout(const Settings& settings, const std::string& key, double otherwise,
+void note_attention_dropout(const ConfigSettings& settings, const std::string& key, double otherwise,
                             Vector<std::string>& notes) {
   if (settings.number(key, otherwise, 1) > 0)
     notes.push_back(key + " is left out: attention has no dropout of its probabilities");
 }
 
-void read_rotary(const Settings& settings, Family& family, double part, Vector<std::string>& notes) {
+void read_rotary(const ConfigSettings& settings, Family& family, double part, Vector<std::string>& notes) {
   family.rotary_base = settings.number("rope_theta", settings.number("rotary_emb_base", 10000));
   for (const std::string& key : {std::string("rope_scaling"), std::string("rope_parameters")})
     if (const auto scaling = settings.find(key)) {
-      const Settings inside(*scaling);
+      const ConfigSettings inside(*scaling);
       family.rotary_base = inside.number("rope_theta", family.rotary_base);
       const std::string type = inside.text("rope_type", inside.text("type", "default"));
       if (type != "default")
         notes.push_back(key + " \"" + type +
                         "\" is left out: rotary positions are not scaled; shapes and work are the same");
     }
-  const int64_t head_channels = family.channels / family.heads;
-  const int64_t turned = static_cast<int64_t>(static_cast<double>(head_channels) * part);
-  if (turned != head_channels) family.rotary_channels = turned;
+  const int64_t turned = static_cast<int64_t>(static_cast<double>(family.head_channels()) * part);
+  if (turned != family.head_channels()) family.rotary_channels = turned;
 }
 
-Family gpt2(const Settings& settings, Vector<std::string>& notes) {
+Family gpt2(const ConfigSettings& settings, Vector<std::string>& notes) {
   Family family{settings.integer("n_embd"),     settings.integer("n_layer"),    settings.integer("n_head"), 0, 0,
                 settings.integer("vocab_size"), settings.integer("n_positions")};
   family.inner = settings.integer("n_inner", 4 * family.channels);
@@ -121,7 +99,7 @@ Family gpt2(const Settings& settings, Vector<std::string>& notes) {
 }
 
 // LLaMA, Mistral and Qwen2, which differ in biases and windows.
-Family llama(const Settings& settings, const std::string& type, int64_t sequence, Vector<std::string>& notes) {
+Family llama(const ConfigSettings& settings, const std::string& type, int64_t sequence, Vector<std::string>& notes) {
   Family family = family_of(settings, "intermediate_size", 2048);
   family.key_value_heads = settings.integer("num_key_value_heads", family.heads);
   family.rms_norm = family.gated = true;
@@ -131,9 +109,9 @@ Family llama(const Settings& settings, const std::string& type, int64_t sequence
   family.inner_bias = settings.flag("mlp_bias", false);
   family.activation = settings.text("hidden_act", "silu");
   family.tied = settings.flag("tie_word_embeddings", false);
-  if (settings.integer("head_dim", family.channels / family.heads) != family.channels / family.heads)
-    settings.refuse("head_dim",
-                    "expected " + std::to_string(family.channels / family.heads) + ", the channels over the heads");
+  const int64_t otherwise = type == "gemma" ? 256 : type == "qwen3" ? 128 : family.channels / family.heads;
+  if (const int64_t width = settings.integer("head_dim", otherwise); width * family.heads != family.channels)
+    family.head_width = width;
   const bool window =
       type == "mistral" || type == "mixtral" || type == "phi3" || settings.flag("use_sliding_window", false);
   if (window && settings.integer("sliding_window", sequence) < sequence)
@@ -144,7 +122,7 @@ Family llama(const Settings& settings, const std::string& type, int64_t sequence
   return family;
 }
 
-Family gpt_neox(const Settings& settings, Vector<std::string>& notes) {
+Family gpt_neox(const ConfigSettings& settings, Vector<std::string>& notes) {
   Family family = family_of(settings, "intermediate_size", 2048);
   family.epsilon = settings.number("layer_norm_eps", 1e-5);
   family.activation = settings.text("hidden_act", "gelu");
@@ -157,7 +135,7 @@ Family gpt_neox(const Settings& settings, Vector<std::string>& notes) {
   return family;
 }
 
-Family phi(const Settings& settings, Vector<std::string>& notes) {
+Family phi(const ConfigSettings& settings, Vector<std::string>& notes) {
   Family family = family_of(settings, "intermediate_size", 2048);
   family.key_value_heads = settings.integer("num_key_value_heads", family.heads);
   family.epsilon = settings.number("layer_norm_eps", 1e-5);
@@ -173,7 +151,7 @@ Family phi(const Settings& settings, Vector<std::string>& notes) {
   return family;
 }
 
-Family opt(const Settings& settings, Vector<std::string>& notes) {
+Family opt(const ConfigSettings& settings, Vector<std::string>& notes) {
   Family family = family_of(settings, "ffn_dim", 2048);
   family.learned_positions = true;
   family.attention_bias = family.projection_bias = family.inner_bias = settings.flag("enable_bias", true);
@@ -188,7 +166,7 @@ Family opt(const Settings& settings, Vector<std::string>& notes) {
   return family;
 }
 
-Family bloom(const Settings& settings, int64_t sequence, Vector<std::string>& notes) {
+Family bloom(const ConfigSettings& settings, int64_t sequence, Vector<std::string>& notes) {
   const char* const channels = settings.find("n_embed") ? "n_embed" : "hidden_size";
   const char* const heads = settings.find("n_head") ? "n_head" : "num_attention_heads";
   const char* const layers = settings.find("n_layer") ? "n_layer" : "num_hidden_layers";
@@ -212,7 +190,7 @@ Family bloom(const Settings& settings, int64_t sequence, Vector<std::string>& no
   return family;
 }
 
-Family mpt(const Settings& settings, Vector<std::string>& notes) {
+Family mpt(const ConfigSettings& settings, Vector<std::string>& notes) {
   Family family{settings.integer("d_model"),    settings.integer("n_layers"),         settings.integer("n_heads"), 0, 0,
                 settings.integer("vocab_size"), settings.integer("max_seq_len", 2048)};
   family.inner = static_cast<int64_t>(settings.number("expansion_ratio", 4, 64) * static_cast<double>(family.channels));
@@ -224,7 +202,7 @@ Family mpt(const Settings& settings, Vector<std::string>& notes) {
   family.layer_dropout = settings.number("resid_pdrop", 0, 1);
   if (!biases) notes.push_back("layer norms have biases, which the model's have not: a few parameters more");
   if (const auto attention = settings.find("attn_config")) {
-    const Settings inside(*attention);
+    const ConfigSettings inside(*attention);
     family.key_value_heads =
         inside.integer("kv_n_heads", inside.text("attn_type", "") == "multiquery_attention" ? 1 : family.heads);
     if (inside.flag("alibi", false)) {
@@ -240,7 +218,7 @@ Family mpt(const Settings& settings, Vector<std::string>& notes) {
   return family;
 }
 
-Family gptj(const Settings& settings, Vector<std::string>& notes) {
+Family gptj(const ConfigSettings& settings, Vector<std::string>& notes) {
   Family family{settings.integer("n_embd"),     settings.integer("n_layer"),          settings.integer("n_head"), 0, 0,
                 settings.integer("vocab_size"), settings.integer("n_positions", 2048)};
   family.inner = settings.integer("n_inner", 4 * family.channels);
@@ -257,7 +235,7 @@ Family gptj(const Settings& settings, Vector<std::string>& notes) {
   return family;
 }
 
-Family falcon(const Settings& settings, int64_t sequence, Vector<std::string>& notes) {
+Family falcon(const ConfigSettings& settings, int64_t sequence, Vector<std::string>& notes) {
   Family family = family_of(settings, "", std::max<int64_t>(2048, sequence));
   const bool newer = settings.flag("new_decoder_architecture", false);
   family.inner = settings.integer("ffn_hidden_size", 4 * family.channels);
@@ -280,7 +258,7 @@ Family falcon(const Settings& settings, int64_t sequence, Vector<std::string>& n
   return family;
 }
 
-Family starcoder2(const Settings& settings, int64_t sequence, Vector<std::string>& notes) {
+Family starcoder2(const ConfigSettings& settings, int64_t sequence, Vector<std::string>& notes) {
   Family family = llama(settings, "starcoder2", sequence, notes);
   family.rms_norm = family.gated = false;
   family.epsilon = settings.number("norm_epsilon", 1e-5);
@@ -292,7 +270,7 @@ Family starcoder2(const Settings& settings, int64_t sequence, Vector<std::string
   return family;
 }
 
-Family gemma(const Settings& settings, int64_t sequence, Vector<std::string>& notes) {
+Family gemma(const ConfigSettings& settings, int64_t sequence, Vector<std::string>& notes) {
   Family family = llama(settings, "gemma", sequence, notes);
   family.activation = settings.text("hidden_activation", settings.text("hidden_act", "gelu_pytorch_tanh"));
   family.tied = settings.flag("tie_word_embeddings", true);
@@ -300,31 +278,97 @@ Family gemma(const Settings& settings, int64_t sequence, Vector<std::string>& no
   return family;
 }
 
-Family mixtral(const Settings& settings, int64_t sequence, Vector<std::string>& notes) {
-  Family family = llama(settings, "mixtral", sequence, notes);
-  family.experts = settings.integer("num_local_experts", 8);
-  family.experts_of_token = settings.integer("num_experts_per_tok", 2);
-  if (family.experts_of_token > 2 || family.experts_of_token > family.experts)
-    settings.refuse("num_experts_per_tok", "top_k_gating chooses 1 or 2 experts for a token");
+// `weight`: the key of the factor of the loss that balances the experts, and its default.
+void set_experts(Family& family, const ConfigSettings& settings, int64_t inner, const std::string& weight,
+                 double default_weight, Vector<std::string>& notes) {
+  family.expert_inner = inner;
+  if (family.experts_of_token > std::min<int64_t>(most_choices, family.experts))
+    settings.refuse(
+        "num_experts_per_tok",
+        "expected at most " + std::to_string(std::min<int64_t>(most_choices, family.experts)) +
+            (family.experts < most_choices ? ", the number of experts" : ", as many as top_k_gating chooses"));
+  if (family.experts_of_token == 1) family.normalized_gates = false;
   if (family.activation != "silu") settings.refuse("hidden_act", "expected \"silu\", between the layers of experts");
   const auto experts = static_cast<double>(family.experts);
-  family.balance_weight = settings.number("router_aux_loss_coef", 0.001, 1) * experts * experts;
+  family.balance_weight = settings.number(weight, default_weight, 1) * experts * experts;
   notes.push_back(
       "experts have places for as many tokens as each gets if they are used evenly; what goes beyond is dropped, where "
       "the model drops none");
+}
+
+Family mixtral(const ConfigSettings& settings, int64_t sequence, Vector<std::string>& notes) {
+  Family family = llama(settings, "mixtral", sequence, notes);
+  family.experts = settings.integer("num_local_experts", 8);
+  family.experts_of_token = settings.integer("num_experts_per_tok", 2);
+  set_experts(family, settings, family.inner, "router_aux_loss_coef", 0.001, notes);
+  return family;
+}
+
+void note_left_out_norms(const Family& family, int64_t parameters_of_layer, Vector<std::string>& notes) {
+  notes.push_back("normalization of queries and keys is left out, with its " +
+                  std::to_string(parameters_of_layer * family.layers) + " parameters");
+}
+
+Family olmoe(const ConfigSettings& settings, int64_t sequence, Vector<std::string>& notes) {
+  Family family = llama(settings, "olmoe", sequence, notes);
+  family.epsilon = settings.number("rms_norm_eps", 1e-5);
+  family.experts = settings.integer("num_experts", 64);
+  family.experts_of_token = settings.integer("num_experts_per_tok", 8);
+  family.normalized_gates = settings.flag("norm_topk_prob", false);
+  set_experts(family, settings, family.inner, "router_aux_loss_coef", 0.01, notes);
+  note_left_out_norms(family, family.channels + family.key_value_heads * family.channels / family.heads, notes);
+  if (settings.find("clip_qkv")) notes.push_back("clip_qkv is left out: queries, keys and values are not clipped");
+  return family;
+}
+
+// Qwen2 and Qwen3 with experts: these in each `decoder_sparse_step`-th layer but those of `mlp_only_layers`.
+Family qwen_experts(const ConfigSettings& settings, const std::string& dense_type, int64_t sequence,
+                    Vector<std::string>& notes) {
+  const bool third = dense_type == "qwen3";
+  Family family = llama(settings, third ? "qwen3_moe" : dense_type, sequence, notes);
+  family.experts = settings.integer("num_experts", third ? 128 : 60);
+  family.experts_of_token = settings.integer("num_experts_per_tok", third ? 8 : 4);
+  family.normalized_gates = settings.flag("norm_topk_prob", false);
+  const int64_t step = settings.integer("decoder_sparse_step", 1);
+  for (int64_t layer = 1; layer <= family.layers; ++layer) family.dense_layers.push_back(layer % step != 0);
+  if (const auto dense = settings.find("mlp_only_layers"))
+    for (const JsonPlace& layer : dense->items()) family.dense_layers[layer.as_integer(0, family.layers - 1)] = true;
+  if (!third) {
+    family.shared_inner = settings.integer("shared_expert_intermediate_size", 5632);
+    family.shared_gate = true;
+  }
+  set_experts(family, settings, settings.integer("moe_intermediate_size", third ? 768 : 1408), "router_aux_loss_coef",
+              0.001, notes);
+  if (third) note_left_out_norms(family, 2 * family.head_channels(), notes);
+  return family;
+}
+
+// DeepSeekMoE (Dai et al. 2024, arXiv 2401.06066), the first generation: fine experts beside shared ones.
+Family deepseek(const ConfigSettings& settings, int64_t sequence, Vector<std::string>& notes) {
+  Family family = llama(settings, "deepseek", sequence, notes);
+  family.experts = settings.integer("n_routed_experts");
+  family.experts_of_token = settings.integer("num_experts_per_tok");
+  family.normalized_gates = settings.flag("norm_topk_prob", false);
+  const int64_t inner = settings.integer("moe_intermediate_size", 1407);
+  if (settings.find("n_shared_experts")) family.shared_inner = inner * settings.integer("n_shared_experts");
+  const int64_t dense = settings.whole("first_k_dense_replace", 0), step = settings.integer("moe_layer_freq", 1);
+  for (int64_t layer = 0; layer < family.layers; ++layer)
+    family.dense_layers.push_back(layer < dense || layer % step != 0);
+  if (const std::string scores = settings.text("scoring_func", "softmax"); scores != "softmax")
+    settings.refuse("scoring_func", "found \"" + scores + "\", expected \"softmax\"");
+  set_experts(family, settings, inner, "aux_loss_alpha", 0.001, notes);
   return family;
 }
 
 // Qwen3 normalizes queries and keys, which attention does not.
-Family qwen3(const Settings& settings, int64_t sequence, Vector<std::string>& notes) {
+Family qwen3(const ConfigSettings& settings, int64_t sequence, Vector<std::string>& notes) {
   Family family = llama(settings, "qwen3", sequence, notes);
-  notes.push_back("normalization of queries and keys is left out, with its " +
-                  std::to_string(2 * family.channels / family.heads * family.layers) + " parameters");
+  note_left_out_norms(family, 2 * family.head_channels(), notes);
   return family;
 }
 
 // BERT as it is trained on masked words. The loss is that of every position.
-Family bert(const Settings& settings, Vector<std::string>& notes) {
+Family bert(const ConfigSettings& settings, Vector<std::string>& notes) {
   Family family = family_of(settings, "intermediate_size", 512);
   family.epsilon = settings.number("layer_norm_eps", 1e-12);
   family.learned_positions = family.embedding_norm = family.post_norm = family.head_layer = true;
@@ -340,7 +384,7 @@ Family bert(const Settings& settings, Vector<std::string>& notes) {
   return family;
 }
 
-Family vit(const Settings& settings, Vector<std::string>& notes) {
+Family vit(const ConfigSettings& settings, Vector<std::string>& notes) {
   Family family{settings.integer("hidden_size"),
                 settings.integer("num_hidden_layers"),
                 settings.integer("num_attention_heads"),
@@ -366,34 +410,35 @@ Family vit(const Settings& settings, Vector<std::string>& notes) {
   return family;
 }
 
-class GraphWriter {
+class GraphWriter : private OperatorWriter {
  public:
-  GraphWriter(const Family& family, const Settings& settings) : family_(family), settings_(settings) {}
+  GraphWriter(const Family& family, const ConfigSettings& settings, int64_t sequence)
+      : OperatorWriter(settings), family_(family), sequence_(sequence) {}
 
-  Json operators() {
+  Json written() {
     std::string x = family_.image > 0 ? patches() : tokens();
     if (family_.learned_positions) x = add("positions", "position_embedding", {x}, {});
     if (family_.embedding_norm) x = norm("embedding_norm", x);
     x = with_dropout("dropout", x, family_.embedding_dropout);
-    for (int64_t layer = 1; layer <= family_.layers; ++layer) x = add_layer("layer" + std::to_string(layer) + ".", x);
+    for (int64_t layer = 1; layer <= family_.layers; ++layer) x = add_layer(layer, x);
     if (!family_.post_norm) x = norm("norm", x);
-    if (family_.head_layer) x = norm("head.norm", activation("head.", linear("head", x, family_.channels, true)));
+    if (family_.head_layer) x = norm("head.norm", activated("head.", linear("head", x, family_.channels, true)));
     if (family_.image > 0) {
       x = add("class.slice", "slice", {x}, {{"axis", 1}, {"begin", 0}, {"end", 1}});
       x = add("class", "reshape", {x}, {{"shape", {family_.channels}}});
       linear("output", x, family_.classes, true);
     } else {
       linear("output", x, family_.vocabulary, family_.output_bias);
-      if (family_.tied) operators_.back()["parameters"] = "tokens";
+      if (family_.tied) share_parameters("tokens");
     }
     add("loss", "softmax_cross_entropy", {"output", "label"}, {});
-    return operators_;
+    return operators();
   }
 
  private:
   std::string tokens() {
     add("tokens", "embedding", {"token"}, {{"vocabulary", family_.vocabulary}, {"channels", family_.channels}});
-    if (family_.tied) operators_.back()["parameters"] = "tokens";
+    if (family_.tied) share_parameters("tokens");
     if (family_.segments == 0) return "tokens";
     add("segments", "embedding", {"segment"}, {{"vocabulary", family_.segments}, {"channels", family_.channels}});
     return add("tokens_and_segments", "add", {"tokens", "segments"}, {});
@@ -409,41 +454,19 @@ class GraphWriter {
     return add("class_token", "prefix", {"patches.sequence"}, {});
   }
 
-  // Its output's name.
-  std::string add(const std::string& name, const std::string& type, const Vector<std::string>& inputs,
-                  const Json& attributes) {
-    Json json = {{"name", name}, {"type", type}, {"inputs", inputs}};
-    if (!attributes.empty()) json["attributes"] = attributes;
-    operators_.push_back(std::move(json));
-    return name;
-  }
-  std::string linear(const std::string& name, const std::string& input, int64_t features, bool bias) {
-    Json attributes = {{"out_features", features}};
-    if (!bias) attributes["bias"] = false;
-    return add(name, "linear", {input}, attributes);
-  }
   std::string norm(const std::string& name, const std::string& input) {
     return add(name, family_.rms_norm ? "rms_norm" : "layer_norm", {input}, {{"epsilon", family_.epsilon}});
   }
-  std::string with_dropout(const std::string& name, const std::string& input, double rate) {
-    return rate > 0 ? add(name, "dropout", {input}, {{"rate", rate}}) : input;
-  }
-  std::string activation(const std::string& prefix, const std::string& input) {
-    const std::string& name = family_.activation;
-    if (name == "silu" || name == "swish") return add(prefix + "silu", "silu", {input}, {});
-    if (name == "relu") return add(prefix + "relu", "relu", {input}, {});
-    if (name == "gelu") return add(prefix + "gelu", "gelu", {input}, {});
-    if (name == "gelu_new" || name == "gelu_fast" || name == "gelu_pytorch_tanh")
-      return add(prefix + "gelu", "gelu", {input}, {{"approximate", "tanh"}});
-    settings_.refuse(
-        settings_.find("hidden_act") ? "hidden_act" : "activation_function",
-        "found \"" + name + "\"" + suggestion(name, {"gelu", "gelu_new", "gelu_pytorch_tanh", "relu", "silu"}));
+  std::string activated(const std::string& prefix, const std::string& input) {
+    return activation(prefix, input, family_.activation,
+                      settings().find("hidden_act") ? "hidden_act" : "activation_function");
   }
 
   std::string attention(const std::string& prefix, const std::string& input) {
     Json attributes = {{"heads", family_.heads}};
     if (family_.key_value_heads > 0 && family_.key_value_heads != family_.heads)
       attributes["key_value_heads"] = family_.key_value_heads;
+    if (family_.head_width > 0) attributes["head_channels"] = family_.head_width;
     if (family_.causal) attributes["causal"] = true;
     if (!family_.learned_positions && !family_.no_positions) attributes["rotary_base"] = family_.rotary_base;
     if (family_.rotary_channels > 0) attributes["rotary_channels"] = family_.rotary_channels;
@@ -452,21 +475,22 @@ class GraphWriter {
     return linear(prefix + "projection", prefix + "attention", family_.channels, family_.projection_bias);
   }
 
-  std::string feed_forward(const std::string& prefix, const std::string& input) {
+  std::string feed_forward(const std::string& prefix, const std::string& input, int64_t features) {
     std::string inner;
     if (family_.gated) {
-      const std::string gate = activation(prefix, linear(prefix + "gate", input, family_.inner, family_.inner_bias));
-      const std::string up = linear(prefix + "up", input, family_.inner, family_.inner_bias);
+      const std::string gate = activated(prefix, linear(prefix + "gate", input, features, family_.inner_bias));
+      const std::string up = linear(prefix + "up", input, features, family_.inner_bias);
       inner = add(prefix + "mul", "mul", {gate, up}, {});
     } else {
-      inner = activation(prefix, linear(prefix + "expand", input, family_.inner, family_.inner_bias));
+      inner = activated(prefix, linear(prefix + "expand", input, features, family_.inner_bias));
     }
     return linear(prefix + (family_.gated ? "down" : "contract"), inner, family_.channels, family_.inner_bias);
   }
 
   std::string experts(const std::string& prefix, const std::string& input) {
     Json gating = {{"top_k", family_.experts_of_token}};
-    if (family_.experts_of_token == 2) gating["random_routing"] = false;
+    if (family_.experts_of_token == 2 && family_.normalized_gates) gating["random_routing"] = false;
+    if (family_.experts_of_token > 1 && !family_.normalized_gates) gating["normalize"] = false;
     const std::string gate = linear(prefix + "gate", input, family_.experts, false);
     const std::string slots = add(prefix + "gating", "top_k_gating", {gate}, gating);
     if (family_.balance_weight > 0)
@@ -476,22 +500,35 @@ class GraphWriter {
       return add(prefix + name, "expert_linear", {read}, {{"out_features", features}, {"bias", false}});
     };
     const std::string gated =
-        add(prefix + "silu", "silu", {of_experts("experts.gate", rows, family_.inner)}, {{"sample_axis", 1}});
-    const std::string up = of_experts("experts.up", rows, family_.inner);
+        add(prefix + "silu", "silu", {of_experts("experts.gate", rows, family_.expert_inner)}, {{"sample_axis", 1}});
+    const std::string up = of_experts("experts.up", rows, family_.expert_inner);
     const std::string inner = add(prefix + "mul", "mul", {gated, up}, {{"sample_axis", 1}});
     const std::string down = of_experts("experts.down", inner, family_.channels);
-    return add(prefix + "combine", "combine", {down, slots, slots + ":weight"}, {});
+    const std::string combined = add(prefix + "combine", "combine", {down, slots, slots + ":weight"}, {});
+    return family_.shared_inner > 0 ? add(prefix + "experts.add", "add", {combined, shared(prefix, input)}, {})
+                                    : combined;
+  }
+
+  // Of all tokens.
+  std::string shared(const std::string& prefix, const std::string& input) {
+    const std::string all = feed_forward(prefix + "shared.", input, family_.shared_inner);
+    if (!family_.shared_gate) return all;
+    const std::string logit = linear(prefix + "shared.share", input, 1, false);
+    const std::string row = add(prefix + "shared.row", "reshape", {logit}, {{"shape", {sequence_}}});
+    const std::string share = add(prefix + "shared.sigmoid", "sigmoid", {row}, {});
+    return add(prefix + "shared.weighted", "broadcast_mul", {all, share}, {{"axes", {0, 1}}});
   }
 
   std::string add_post_norm_layer(const std::string& prefix, const std::string& x) {
     const double rate = family_.layer_dropout;
     const std::string attended = with_dropout(prefix + "dropout1", attention(prefix, x), rate);
     const std::string first = norm(prefix + "norm1", add(prefix + "add1", "add", {x, attended}, {}));
-    const std::string fed = with_dropout(prefix + "dropout2", feed_forward(prefix, first), rate);
+    const std::string fed = with_dropout(prefix + "dropout2", feed_forward(prefix, first, family_.inner), rate);
     return norm(prefix + "norm2", add(prefix + "add2", "add", {first, fed}, {}));
   }
 
-  std::string add_layer(const std::string& prefix, const std::string& x) {
+  std::string add_layer(int64_t layer, const std::string& x) {
+    const std::string prefix = "layer" + std::to_string(layer) + ".";
     if (family_.post_norm) return add_post_norm_layer(prefix, x);
     const double rate = family_.layer_dropout;
     const std::string first = norm(prefix + "norm1", x);
@@ -499,17 +536,18 @@ class GraphWriter {
     const std::string added = add(prefix + "add1", "add", {x, attended}, {});
     const std::string& read = family_.parallel ? x : added;
     const std::string second = family_.one_norm ? first : norm(prefix + "norm2", read);
+    const bool dense = family_.experts == 0 || (!family_.dense_layers.empty() && family_.dense_layers[layer - 1]);
     const std::string fed = with_dropout(
-        prefix + "dropout2", family_.experts > 0 ? experts(prefix, second) : feed_forward(prefix, second), rate);
+        prefix + "dropout2", dense ? feed_forward(prefix, second, family_.inner) : experts(prefix, second), rate);
     return add(prefix + "add2", "add", {added, fed}, {});
   }
 
   const Family& family_;
-  const Settings& settings_;
-  Json operators_ = Json::array();
+  int64_t sequence_;
 };
 
-Family read_family(const JsonPlace& config, const Settings& settings, int64_t sequence, Vector<std::string>& notes) {
+Family read_family(const JsonPlace& config, const ConfigSettings& settings, int64_t sequence,
+                   Vector<std::string>& notes) {
   const std::string type = config.at("model_type").as_string();
   if (type == "gpt2") return gpt2(settings, notes);
   if (type == "gpt_neox") return gpt_neox(settings, notes);
@@ -527,6 +565,10 @@ Family read_family(const JsonPlace& config, const Settings& settings, int64_t se
     return family;
   }
   if (type == "mixtral") return mixtral(settings, sequence, notes);
+  if (type == "olmoe") return olmoe(settings, sequence, notes);
+  if (type == "qwen2_moe") return qwen_experts(settings, "qwen2", sequence, notes);
+  if (type == "qwen3_moe") return qwen_experts(settings, "qwen3", sequence, notes);
+  if (type == "deepseek") return deepseek(settings, sequence, notes);
   if (type == "qwen3") return qwen3(settings, sequence, notes);
   if (type == "bert") return bert(settings, notes);
   if (type == "vit") return vit(settings, notes);
@@ -538,17 +580,29 @@ Family read_family(const JsonPlace& config, const Settings& settings, int64_t se
 }  // namespace
 
 Vector<std::string> transformer_families() {
-  return {"bert",    "bloom", "falcon", "gemma", "gpt2", "gpt_bigcode", "gpt_neox", "gptj",       "llama", "mistral",
-          "mixtral", "mpt",   "opt",    "phi",   "phi3", "qwen2",       "qwen3",    "starcoder2", "vit"};
+  return {"bert",  "bloom",     "deepseek", "falcon",    "gemma",      "gpt2",  "gpt_bigcode", "gpt_neox", "gptj",
+          "llama", "mistral",   "mixtral",  "mpt",       "mt5",        "olmoe", "opt",         "phi",      "phi3",
+          "qwen2", "qwen2_moe", "qwen3",    "qwen3_moe", "starcoder2", "t5",    "vit"};
 }
 
 TransformerGraph import_transformer(const JsonPlace& config, int64_t batch, int64_t sequence) {
-  const Settings settings(config);
+  const ConfigSettings settings(config);
   TransformerGraph result;
   const std::string type = config.at("model_type").as_string();
   if (type == "vit" && sequence > 0)
     throw InputError("--sequence: is for language models; " + config.file() + " is of a model of images");
   if (type != "vit" && sequence == 0) throw InputError("--sequence: is needed for " + config.file());
+  const std::string name = settings.text("_name_or_path", "");
+  const auto described = [&](const std::string& kind) {
+    result.graph["name"] = name.empty() ? type : name.substr(name.find_last_of('/') + 1);
+    result.graph["description"] = kind + " of family " + type + ", by ffsearch import from " +
+                                  config.file().substr(config.file().find_last_of('/') + 1) + ".";
+    return result;
+  };
+  if (type == "t5" || type == "mt5") {
+    result = import_t5(settings, batch, sequence);
+    return described("Encoder and decoder");
+  }
   const Family family = read_family(config, settings, sequence, result.notes);
   const bool of_images = family.image > 0;
   if (!of_images && sequence > family.positions)
@@ -558,7 +612,6 @@ TransformerGraph import_transformer(const JsonPlace& config, int64_t batch, int6
     result.notes.push_back("the table of positions has " + std::to_string(sequence) +
                            " rows, as the sequence; the model's has " + std::to_string(family.positions));
   result.layers = family.layers;
-  const std::string name = settings.text("_name_or_path", "");
   const Json input = {"batch", sequence};
   Json inputs = Json::array();
   if (of_images) {
@@ -573,14 +626,10 @@ TransformerGraph import_transformer(const JsonPlace& config, int64_t batch, int6
   const std::string kind = of_images       ? "Classifier of images"
                            : family.causal ? "Causal language model"
                                            : "Language model";
-  result.graph = {{"format", "ffgraph/1"},
-                  {"name", name.empty() ? type : name.substr(name.find_last_of('/') + 1)},
-                  {"description", kind + " of family " + type + ", by ffsearch import from " +
-                                      config.file().substr(config.file().find_last_of('/') + 1) + "."},
-                  {"batch_size", batch},
-                  {"inputs", std::move(inputs)},
-                  {"operators", GraphWriter(family, settings).operators()}};
-  return result;
+  result.graph = {{"format", "ffgraph/1"},       {"name", ""},
+                  {"description", ""},           {"batch_size", batch},
+                  {"inputs", std::move(inputs)}, {"operators", GraphWriter(family, settings, sequence).written()}};
+  return described(kind);
 }
 
 }  // namespace ff

@@ -167,6 +167,8 @@ TEST_CASE("CUDA kernels equal the double-precision reference on larger shapes", 
            large_case("softmax_cross_entropy", {{40, 131}}, none, 9),  // a warp a row
            large_case("top_k_gating", {{23, 70}}, {{"group_samples", 3}, {"capacity_factor", 0.8}}, 6),
            large_case("top_k_gating", {{17, 700}}, {{"top_k", 1}, {"group_samples", 2}}, 4),
+           large_case("top_k_gating", {{9, 130}}, {{"top_k", 8}, {"capacity_factor", 0.9}}, 5),
+           large_case("top_k_gating", {{9, 60}}, {{"top_k", 6}, {"normalize", false}}, 5),
            // more choices than a block has threads
            large_case("top_k_gating", {{150, 20}}, {{"group_samples", 3}, {"capacity_factor", 0.8}}, 6),
            large_case("load_balancing_loss", {{23, 70}}, {{"group_samples", 3}}, 6),

@@ -156,24 +156,25 @@ class Network:
         self.multiply_add(out_features, channels + features)
         return (out_features,)
 
-    def multi_head_attention(self, inputs, heads, key_value_heads=None, causal=False, rotary_base=None,
-                             rotary_channels=None, bias=True):
+    def multi_head_attention(self, inputs, heads, key_value_heads=None, head_channels=None, causal=False,
+                             rotary_base=None, rotary_channels=None, bias=True):
         (length, channels), = inputs
-        assert channels % heads == 0
+        assert head_channels or channels % heads == 0
+        width = head_channels or channels // heads
+        queries = heads * width
         if key_value_heads in (None, heads):
-            projections = {"weight": (3, channels, channels)}
+            projections = {"weight": (3, queries, channels)}
         else:
             assert heads % key_value_heads == 0
-            projections = {"query": (channels, channels),
-                           "key_value": (2, key_value_heads * (channels // heads), channels)}
-        assert rotary_base is None or (rotary_channels or channels // heads) % 2 == 0
+            projections = {"query": (queries, channels), "key_value": (2, key_value_heads * width, channels)}
+        assert rotary_base is None or (rotary_channels or width) % 2 == 0
         for name, shape in projections.items():
             self.parameter(name, *shape)
             if bias:
                 self.parameter("bias" if name == "weight" else name + "_bias", *shape[:-1])
             self.multiply_add(length, *shape)
-        self.multiply_add(2, length, length, channels)
-        return (length, channels)
+        self.multiply_add(2, length, length, queries)
+        return (length, queries)
 
     def matmul(self, inputs, transpose=False, scale=1):
         (m, k), b = inputs
@@ -198,7 +199,8 @@ class Network:
     def flatten(self, inputs):
         return (math.prod(inputs[0]),)
 
-    def top_k_gating(self, inputs, top_k=2, capacity_factor=1, group_samples=1, random_routing=None):
+    def top_k_gating(self, inputs, top_k=2, capacity_factor=1, group_samples=1, random_routing=None,
+                     normalize=None):
         (length, experts), = inputs
         assert self.batch % group_samples == 0 and experts >= top_k
         capacity = max(1, math.ceil(capacity_factor * top_k * group_samples * length / experts - 1e-9))

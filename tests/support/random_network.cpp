@@ -453,7 +453,9 @@ class NetworkWriter {
   // strategies: where two logits, or the number drawn for a second choice and its bound, lie within that difference, a
   // token takes another way, and nothing agrees any longer. Of some thousand tokens that has not happened yet.
   void add_mixture_of_experts() {
-    const int64_t length = between(1, 5), features = between(2, 6), experts = between(2, 5), top_k = between(1, 2);
+    const int64_t length = between(1, 5), features = between(2, 6), experts = between(2, 5),
+                  top_k = std::min(experts, between(1, 3));
+    const bool normalized = top_k > 1 && !chance(3);
     Vector<int64_t> divisors;
     for (int64_t samples = 1; samples <= batch_; ++samples)
       if (batch_ % samples == 0) divisors.push_back(samples);
@@ -464,7 +466,8 @@ class NetworkWriter {
                                   {{"top_k", top_k},
                                    {"capacity_factor", 0.4 * static_cast<double>(between(1, 4))},
                                    {"group_samples", group_samples},
-                                   {"random_routing", top_k == 2 && chance(2)}});
+                                   {"normalize", normalized},
+                                   {"random_routing", top_k == 2 && normalized && chance(2)}});
     std::string rows = add("dispatch", {"routed", slots}, {});
     rows = add("expert_linear", {rows}, {{"out_features", between(1, 5)}, {"activation", "relu"}});
     if (chance(2)) rows = add("tanh", {rows}, {});

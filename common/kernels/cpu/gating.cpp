@@ -17,19 +17,26 @@ class TopKGatingKernel : public Kernel {
       : top_k_(gating.top_k), experts_(gating.routing.experts), capacity_(gating.routing.capacity),
         group_tokens_(gating.group_tokens), groups_(request.part[0].size()),
         first_token_(request.part[0].begin * group_tokens_), random_(gating.random_routing),
-        stream_(random_stream(request.seed, request.operator_name)), taken_(static_cast<size_t>(experts_)) {}
+        normalized_(gating.normalized), stream_(random_stream(request.seed, request.operator_name)),
+        taken_(static_cast<size_t>(experts_)) {}
 
   void forward(const KernelArguments& arguments) override {
     const float* logits = static_cast<const float*>(arguments.inputs[0]);
     int32_t* slots = reinterpret_cast<int32_t*>(arguments.outputs[0]);
     float* weights = arguments.outputs[1];
-    for (int64_t token = 0; token < groups_ * group_tokens_; ++token)
-      if (top_k_ == 1) choose_one(logits + token * experts_, slots + token, weights + token);
-      else choose_two(token, logits + token * experts_, arguments, slots + token * 2, weights + token * 2);
+    for (int64_t token = 0; token < groups_ * group_tokens_; ++token) {
+      int32_t* experts = slots + token * top_k_;
+      choose(logits + token * experts_, experts, weights + token * top_k_);
+      if (random_ && arguments.training && !keeps_second(weights[token * 2 + 1], uniform(token, arguments.iteration)))
+        experts[1] = -1;
+    }
     for (int64_t group = 0; group < groups_; ++group)
       take_places(slots + group * group_tokens_ * top_k_, weights + group * group_tokens_ * top_k_);
   }
 
+  // With the weights w and their gradients g, of which those of dropped choices are 0, the gradient of a chosen
+  // expert's logit is w (g - sum of w g), of any other 0 - or, where the weights are softmax gates of all experts,
+  // -gate * (sum of w g).
   void backward(const KernelArguments& arguments) override {
     float* result = arguments.input_gradients[0];
     if (!result) return;
@@ -40,22 +47,16 @@ class TopKGatingKernel : public Kernel {
     for (int64_t token = 0; token < groups_ * group_tokens_; ++token) {
       const float* of_token = logits + token * experts_;
       float* row = result + token * experts_;
-      const auto gradient = [&](int64_t choice) {  // of a weight that is 0 whatever the logits: none
-        return slots[token * top_k_ + choice] < 0 ? 0.0f : gradients[token * top_k_ + choice];
-      };
-      const auto choice = choose_experts(of_token, experts_);
-      if (top_k_ == 1) {
-        if (gradient(0) == 0) continue;
-        const float gate = first_gate(of_token, choice.first.logit);
-        for (int64_t e = 0; e < experts_; ++e)
-          row[e] = -gradient(0) * gate * gate * std::exp(of_token[e] - choice.first.logit);
-        row[choice.first.expert] += gradient(0) * gate;
-      } else {  // the weights are the softmax of the two logits: d weight = +-(product of both)
-        const float second = second_weight(choice);
-        const float slope = second * (1 - second) * (gradient(0) - gradient(1));
-        row[choice.first.expert] = slope;
-        row[choice.second.expert] = -slope;
-      }
+      const int32_t* places = slots + token * top_k_;
+      if (std::all_of(places, places + top_k_, [](int32_t slot) { return slot < 0; })) continue;
+      int32_t chosen[most_choices];
+      float weights[most_choices], sum = 0;
+      const float scale = choose(of_token, chosen, weights);  // of exp(logit - largest): a gate
+      const auto gradient = [&](int64_t k) { return places[k] < 0 ? 0.0f : gradients[token * top_k_ + k]; };
+      for (int64_t k = 0; k < top_k_; ++k) sum += weights[k] * gradient(k);
+      if (!normalized_)
+        for (int64_t e = 0; e < experts_; ++e) row[e] = -sum * scale * std::exp(of_token[e] - of_token[chosen[0]]);
+      for (int64_t k = 0; k < top_k_; ++k) row[chosen[k]] = weights[k] * (gradient(k) - sum);
     }
   }
 
@@ -63,27 +64,30 @@ class TopKGatingKernel : public Kernel {
   void set_part(const Block& part, const std::string&) override { first_token_ = part[0].begin * group_tokens_; }
 
  private:
-  // Each function leaves a choice's expert where its slot will be, or -1.
-  void choose_one(const float* logits, int32_t* expert, float* weight) const {
-    const auto choice = choose_experts(logits, experts_);
-    *expert = choice.first.expert;
-    *weight = first_gate(logits, choice.first.logit);
+  // Leaves the experts of a token's choices where their slots will be; returns the gate of the first choice, or, with
+  // normalized weights, its weight.
+  float choose(const float* logits, int32_t* experts, float* weights) const {
+    ExpertChoice<float> chosen[most_choices];
+    choose_experts(logits, experts_, top_k_, chosen);
+    const float largest = chosen[0].logit;
+    float sum = 0;
+    for (int64_t k = 0; k < top_k_; ++k) {
+      experts[k] = chosen[k].expert;
+      sum += weights[k] = std::exp(chosen[k].logit - largest);
+    }
+    if (!normalized_) {
+      sum = 0;
+      for (int64_t e = 0; e < experts_; ++e) sum += std::exp(logits[e] - largest);
+    }
+    for (int64_t k = 0; k < top_k_; ++k) weights[k] /= sum;
+    return 1 / sum;
   }
 
-  void choose_two(int64_t token, const float* logits, const KernelArguments& arguments, int32_t* experts,
-                  float* weights) const {
-    const auto choice = choose_experts(logits, experts_);
-    weights[1] = second_weight(choice);
-    weights[0] = 1 - weights[1];
-    experts[0] = choice.first.expert;
-    experts[1] = choice.second.expert;
-    if (!random_ || !arguments.training) return;
-    const float uniform =
-        uniform_at(stream_, static_cast<uint64_t>(first_token_ + token), static_cast<uint64_t>(arguments.iteration));
-    if (!keeps_second(weights[1], uniform)) experts[1] = -1;
+  float uniform(int64_t token, int64_t iteration) const {
+    return uniform_at(stream_, static_cast<uint64_t>(first_token_ + token), static_cast<uint64_t>(iteration));
   }
 
-  // Of a group: all first choices in the order of the tokens, then the second ones.
+  // Of a group: all first choices in the order of the tokens, then the second ones, and so on.
   void take_places(int32_t* slots, float* weights) {
     std::fill(taken_.begin(), taken_.end(), 0);
     for (int64_t choice = 0; choice < top_k_; ++choice)
@@ -95,19 +99,8 @@ class TopKGatingKernel : public Kernel {
       }
   }
 
-  float first_gate(const float* logits, float largest) const {
-    float sum = 0;
-    for (int64_t e = 0; e < experts_; ++e) sum += std::exp(logits[e] - largest);
-    return 1 / sum;
-  }
-
-  static float second_weight(const ExpertChoice<float>& choice) {
-    const float ratio = std::exp(choice.second.logit - choice.first.logit);
-    return ratio / (1 + ratio);
-  }
-
   int64_t top_k_, experts_, capacity_, group_tokens_, groups_, first_token_;
-  bool random_;
+  bool random_, normalized_;
   uint64_t stream_;
   Vector<int64_t> taken_;  // by expert: tokens of the group so far
 };
@@ -143,8 +136,11 @@ class LoadBalancingLossKernel : public Kernel {
     for (int64_t group = 0; group < groups_; ++group) {
       float* counts = counts_.data() + group * experts_;
       const int64_t first = group * group_tokens_, last = first + group_tokens_;
-      for (int64_t token = first; token < last; ++token)
-        counts[choose_experts(logits + token * experts_, experts_).first.expert] += 1;
+      for (int64_t token = first; token < last; ++token) {
+        ExpertChoice<float> chosen;
+        choose_experts(logits + token * experts_, experts_, 1, &chosen);
+        counts[chosen.expert] += 1;
+      }
       double sum = 0;
       for (int64_t token = first; token < last; ++token)
         sum += sums_[token] = weighted_sum(counts, gates_.data() + token * experts_, experts_);

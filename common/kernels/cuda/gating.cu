@@ -19,47 +19,58 @@ void for_each_row_by_warp(const Context& context, int64_t rows, const Body& body
   for_each_row(context, rows, Warp::threads, [=] __device__(auto, int64_t row) { body(row); });
 }
 
-__device__ Choice::One from_lane(Choice::One one, int other) {
-  return {__shfl_xor_sync(0xffffffffu, one.logit, other), __shfl_xor_sync(0xffffffffu, one.expert, other)};
-}
-
-// Of a row of logits; all threads of the warp get the result.
-__device__ Choice choose_experts_by_warp(const float* logits, int64_t experts) {
-  Choice choice;
-  for (int64_t e = Warp::thread(); e < experts; e += Warp::threads) choice.add({logits[e], static_cast<int32_t>(e)});
-  for (int other = 1; other < Warp::threads; other *= 2) {
-    const Choice::One first = from_lane(choice.first, other), second = from_lane(choice.second, other);
-    choice.add(first);
-    choice.add(second);
+// Of a row of logits, the expert that comes first behind `previous`; all threads of the warp get it.
+__device__ Choice next_choice(const float* logits, int64_t experts, const Choice& previous) {
+  Choice best;
+  for (int64_t e = Warp::thread(); e < experts; e += Warp::threads) {
+    const Choice one{logits[e], static_cast<int32_t>(e)};
+    if ((previous.expert < 0 || comes_before(previous, one)) && comes_before(one, best)) best = one;
   }
-  return choice;
+  for (int other = 1; other < Warp::threads; other *= 2) {
+    const Choice found{__shfl_xor_sync(0xffffffffu, best.logit, other),
+                       __shfl_xor_sync(0xffffffffu, best.expert, other)};
+    if (comes_before(found, best)) best = found;
+  }
+  return best;
 }
 
-__device__ float first_gate(const float* logits, int64_t experts, float largest) {
+// Of exp(logit - largest).
+__device__ float sum_of_experts(const float* logits, int64_t experts, float largest) {
   float sum = 0;
   for (int64_t e = Warp::thread(); e < experts; e += Warp::threads) sum += expf(logits[e] - largest);
-  return 1 / Warp::sum(sum);
+  return Warp::sum(sum);
 }
 
-__device__ float second_weight(const Choice& choice) {
-  const float ratio = expf(choice.second.logit - choice.first.logit);
-  return ratio / (1 + ratio);
+// What a warp finds of a token. The choice of a thread is that with its number, since top_k is at most the number of
+// threads; its weight.
+struct TokenChoice {
+  Choice choice;
+  float largest, sum, weight;  // weight: exp(logit - largest) / sum; 0 where the thread has no choice
+};
+
+__device__ TokenChoice choose(const float* logits, int64_t experts, int64_t top_k, bool normalized) {
+  static_assert(most_choices <= Warp::threads);
+  TokenChoice result{};
+  Choice last;
+  for (int64_t k = 0; k < top_k; ++k) {
+    last = next_choice(logits, experts, last);
+    if (k == 0) result.largest = last.logit;
+    if (k == Warp::thread()) result.choice = last;
+  }
+  const float own = result.choice.expert < 0 ? 0.0f : expf(result.choice.logit - result.largest);
+  result.sum = normalized ? Warp::sum(own) : sum_of_experts(logits, experts, result.largest);
+  result.weight = own / result.sum;
+  return result;
 }
 
-// Leaves the experts of a token's choices where their slots will be, or -1, and their weights.
-void choose(const Context& context, const float* logits, int64_t tokens, int64_t experts, int64_t top_k,
-            int32_t* chosen, float* weights) {
+// Leaves the experts of a token's choices where their slots will be, and their weights.
+void choose_all(const Context& context, const float* logits, int64_t tokens, int64_t experts, int64_t top_k,
+                bool normalized, int32_t* chosen, float* weights) {
   for_each_row_by_warp(context, tokens, [=] __device__(int64_t token) {
-    const float* row = logits + token * experts;
-    const Choice choice = choose_experts_by_warp(row, experts);
-    const float weight =
-        top_k == 1 ? first_gate(row, experts, choice.first.logit) : 1 - second_weight(choice);  // by the whole warp
-    if (Warp::thread() != 0) return;
-    chosen[token * top_k] = choice.first.expert;
-    weights[token * top_k] = weight;
-    if (top_k == 1) return;
-    chosen[token * 2 + 1] = choice.second.expert;
-    weights[token * 2 + 1] = second_weight(choice);
+    const TokenChoice one = choose(logits + token * experts, experts, top_k, normalized);
+    if (one.choice.expert < 0) return;
+    chosen[token * top_k + Warp::thread()] = one.choice.expert;
+    weights[token * top_k + Warp::thread()] = one.weight;
   });
 }
 
@@ -87,8 +98,9 @@ __device__ int take_place(int32_t expert, int* taken) {
   return place;
 }
 
-// A block a group. Its choices, all first ones in the order of the tokens and then the second ones, are divided into
-// one stretch per warp. Warps first count the experts of theirs, so that each knows what the stretches before it take.
+// A block a group. Its choices, all first ones in the order of the tokens, then the second ones and so on, are divided
+// into one stretch per warp. Warps first count the experts of theirs, so that each knows what the stretches before it
+// take.
 __global__ void take_places_kernel(int64_t group_tokens, int64_t experts, int64_t capacity, int64_t top_k,
                                    int32_t* slots, float* weights) {
   FF_DYNAMIC_SHARED(int, taken);  // [warp, expert]
@@ -99,7 +111,7 @@ __global__ void take_places_kernel(int64_t group_tokens, int64_t experts, int64_
   slots += blockIdx.x * choices;
   weights += blockIdx.x * choices;
   const auto place_of = [&](int64_t choice) {  // where it lies: [token, choice]
-    return choice < group_tokens ? choice * top_k : (choice - group_tokens) * top_k + 1;
+    return choice % group_tokens * top_k + choice / group_tokens;
   };
   for (int64_t e = Warp::thread(); e < experts; e += Warp::threads) of_warp[e] = 0;
   __syncwarp();
@@ -139,24 +151,25 @@ void take_places(const Context& context, int64_t groups, int64_t group_tokens, i
          weights);
 }
 
+// As the processor's kernel has it: weight * (gradient - sum) of a choice, -gate * sum of other experts where weights
+// are gates of all.
 void logit_gradients(const Context& context, const float* logits, const int32_t* slots, const float* gradients,
-                     int64_t tokens, int64_t experts, int64_t top_k, float* result) {
+                     int64_t tokens, int64_t experts, int64_t top_k, bool normalized, float* result) {
   for_each_row_by_warp(context, tokens, [=] __device__(int64_t token) {
     const float* row = logits + token * experts;
     float* of_row = result + token * experts;
-    const Choice choice = choose_experts_by_warp(row, experts);
-    const auto gradient = [&](int64_t k) {  // of a weight that is 0 whatever the logits: none
-      return slots[token * top_k + k] < 0 ? 0.0f : gradients[token * top_k + k];
-    };
-    if (top_k == 1) {
-      const float gate = first_gate(row, experts, choice.first.logit);
-      for (int64_t e = Warp::thread(); e < experts; e += Warp::threads)
-        of_row[e] =
-            gradient(0) * gate * ((e == choice.first.expert ? 1.0f : 0.0f) - gate * expf(row[e] - choice.first.logit));
-    } else {  // the weights are the softmax of the two logits: d weight = +-(product of both)
-      const float second = second_weight(choice), slope = second * (1 - second) * (gradient(0) - gradient(1));
-      for (int64_t e = Warp::thread(); e < experts; e += Warp::threads)
-        of_row[e] = e == choice.first.expert ? slope : e == choice.second.expert ? -slope : 0.0f;
+    const TokenChoice one = choose(row, experts, top_k, normalized);
+    const int64_t at = token * top_k + Warp::thread();
+    const float gradient = one.choice.expert < 0 || slots[at] < 0 ? 0.0f : gradients[at],
+                sum = Warp::sum(one.weight * gradient);
+    for (int64_t e = Warp::thread(); e < experts; e += Warp::threads)
+      of_row[e] = normalized || sum == 0 ? 0.0f : -sum * expf(row[e] - one.largest) / one.sum;
+    Choice chosen;
+    for (int64_t k = 0; k < top_k; ++k) {
+      chosen = next_choice(row, experts, chosen);
+      if (chosen.expert % Warp::threads != Warp::thread()) continue;  // else this thread wrote there before
+      const float own = slots[token * top_k + k] < 0 ? 0.0f : gradients[token * top_k + k];
+      of_row[chosen.expert] = expf(chosen.logit - one.largest) / one.sum * (own - sum);
     }
   });
 }
@@ -167,12 +180,13 @@ class TopKGatingKernel : public Kernel {
       : context_(context), top_k_(gating.top_k), experts_(gating.routing.experts), capacity_(gating.routing.capacity),
         group_tokens_(gating.group_tokens), groups_(request.part[0].size()), tokens_(groups_ * group_tokens_),
         first_token_(request.part[0].begin * group_tokens_), random_(gating.random_routing),
-        stream_(random_stream(request.seed, request.operator_name)) {}
+        normalized_(gating.normalized), stream_(random_stream(request.seed, request.operator_name)) {}
 
   void forward(const KernelArguments& arguments) override {
     int32_t* slots = reinterpret_cast<int32_t*>(arguments.outputs[0]);
     float* weights = arguments.outputs[1];
-    choose(context_, static_cast<const float*>(arguments.inputs[0]), tokens_, experts_, top_k_, slots, weights);
+    choose_all(context_, static_cast<const float*>(arguments.inputs[0]), tokens_, experts_, top_k_, normalized_, slots,
+               weights);
     if (random_ && arguments.training)
       drop_second_choices(context_, stream_, arguments.iteration, first_token_, tokens_, weights, slots);
     take_places(context_, groups_, group_tokens_, experts_, capacity_, top_k_, slots, weights);
@@ -182,14 +196,14 @@ class TopKGatingKernel : public Kernel {
     if (arguments.input_gradients[0])
       logit_gradients(context_, static_cast<const float*>(arguments.inputs[0]),
                       reinterpret_cast<const int32_t*>(arguments.outputs[0]), arguments.output_gradients[1], tokens_,
-                      experts_, top_k_, arguments.input_gradients[0]);
+                      experts_, top_k_, normalized_, arguments.input_gradients[0]);
   }
   void set_part(const Block& part, const std::string&) override { first_token_ = part[0].begin * group_tokens_; }
 
  private:
   const Context& context_;
   int64_t top_k_, experts_, capacity_, group_tokens_, groups_, tokens_, first_token_;
-  bool random_;
+  bool random_, normalized_;
   uint64_t stream_;
 };
 
@@ -197,8 +211,8 @@ class TopKGatingKernel : public Kernel {
 void count_first_choices(const Context& context, const float* logits, int64_t tokens, int64_t group_tokens,
                          int64_t experts, int32_t* counts) {
   for_each_row_by_warp(context, tokens, [=] __device__(int64_t token) {
-    const Choice choice = choose_experts_by_warp(logits + token * experts, experts);
-    if (Warp::thread() == 0) atomicAdd(counts + token / group_tokens * experts + choice.first.expert, 1);
+    const Choice first = next_choice(logits + token * experts, experts, {});
+    if (Warp::thread() == 0) atomicAdd(counts + token / group_tokens * experts + first.expert, 1);
   });
 }
 

@@ -240,17 +240,20 @@ class Cases {
     }
   }
   void gating_attributes(Json& attributes) {
-    const bool two = between(0, 3) > 0;
-    attributes = {{"top_k", two ? 2 : 1},
+    const int64_t top_k = Vector<int64_t>{1, 2, 2, 3, 5}[between(0, 4)];
+    const bool normalized = top_k > 1 && between(0, 2) > 0;
+    attributes = {{"top_k", top_k},
                   {"capacity_factor", Vector<double>{0.3, 0.8, 1, 1.25, 100}[between(0, 4)]},
                   {"group_samples", between(1, 3)},
-                  {"random_routing", two && chance()}};
+                  {"normalize", normalized},
+                  {"random_routing", top_k == 2 && normalized && chance()}};
   }
   void attention_attributes(Vector<Json>& inputs, Json& attributes) {
     const int64_t key_value_heads = between(1, 3), heads = key_value_heads * between(1, 3);
     const bool rotary = chance();
     inputs[0] = {"batch", between(1, 5), heads * (rotary ? 2 * between(1, 2) : between(1, 4))};
     attributes = {{"heads", heads}, {"causal", chance()}, {"bias", chance()}};
+    if (between(0, 3) == 0) attributes["head_channels"] = 2 * between(1, 3);
     if (key_value_heads < heads || chance()) attributes["key_value_heads"] = key_value_heads;
     if (rotary) attributes["rotary_base"] = chance() ? 10000 : 3;
     if (rotary && chance()) attributes["rotary_channels"] = 2;

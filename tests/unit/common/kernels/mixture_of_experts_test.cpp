@@ -73,6 +73,25 @@ TEST_CASE("of equal logits the lower expert comes first, with one expert a token
   CHECK(one.weights[0] == Approx(1.0 / 3));
 }
 
+TEST_CASE("each token chooses top_k experts, whose weights are their gates, or these over their sum") {
+  // Two tokens, four experts; the third choices come after all second ones, and expert 2 has one place.
+  const Vector<float> logits{4, 3, 2, 1, 1, 2, 3, 4};
+  const Gated normal = gate(layer(1, 2, 4, {{"top_k", 3}, {"capacity_factor", 0.6}}), logits);
+  CHECK(normal.slots == Vector<int32_t>{0, 1, -1, 3, 2, -1});
+  const float sum = std::exp(0.0f) + std::exp(-1.0f) + std::exp(-2.0f), all = sum + std::exp(-3.0f);
+  CHECK(normal.weights[0] == Approx(1 / sum));
+  CHECK(normal.weights[1] == Approx(std::exp(-1.0f) / sum));
+  CHECK(normal.weights[2] == 0);
+  const Gated gates = gate(layer(1, 2, 4, {{"top_k", 3}, {"normalize", false}}), logits);
+  CHECK(gates.slots == Vector<int32_t>{0, 2, 5, 6, 4, 3});
+  for (int k = 0; k < 3; ++k) CHECK(gates.weights[k] == Approx(std::exp(-static_cast<float>(k)) / all));
+}
+
+TEST_CASE("experts whose logits are no numbers come last, and are different ones") {
+  const Gated gated = gate(layer(1, 1, 3, {{"top_k", 3}, {"capacity_factor", 10}}), {NAN, 1, NAN});
+  CHECK(gated.slots == Vector<int32_t>{1, 0, 2});
+}
+
 TEST_CASE("second choices are kept at random with twice their weight, in training alone, and take places if kept") {
   // 2000 groups of one token; the second weight is 0.2
   const Graph graph = layer(2000, 1, 2, {{"capacity_factor", 10}});

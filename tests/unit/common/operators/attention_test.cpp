@@ -41,11 +41,16 @@ TEST_CASE("attention has one weight for all projections, or two with grouped que
   CHECK(parameters_of(R"({"heads":6,"key_value_heads":2})") ==
         "query[24, 24] key_value[2, 8, 24] query_bias[24] key_value_bias[2, 8]");
   CHECK(parameters_of(R"({"heads":6,"key_value_heads":1,"bias":false})") == "query[24, 24] key_value[2, 4, 24]");
+  CHECK(parameters_of(R"({"heads":5,"head_channels":7})") == "weight[3, 35, 24] bias[3, 35]");
+  CHECK(parameters_of(R"({"heads":6,"key_value_heads":2,"head_channels":8,"bias":false})") ==
+        "query[48, 24] key_value[2, 16, 24]");
 }
 
 TEST_CASE("parts of attention by heads hold each parameter once and write each channel once") {
-  for (const char* attributes : {R"({"heads":6})", R"({"heads":6,"key_value_heads":3})",
-                                 R"({"heads":12,"key_value_heads":4,"bias":false,"rotary_base":10000})"}) {
+  for (const char* attributes :
+       {R"({"heads":6})", R"({"heads":6,"key_value_heads":3})", R"({"heads":5,"head_channels":3})",
+        R"({"heads":6,"key_value_heads":2,"head_channels":6})",
+        R"({"heads":12,"key_value_heads":4,"bias":false,"rotary_base":10000})"}) {
     INFO(attributes);
     const Graph graph = parse_graph(parse_json(text_of(attributes), "g"));
     const auto& attention = dynamic_cast<const MultiHeadAttention&>(*graph.operators[0].definition);
@@ -71,7 +76,7 @@ TEST_CASE("parts of attention by heads hold each parameter once and write each c
 
 TEST_CASE("what attention cannot be says the numbers that do not fit") {
   const std::string at = "g: /operators/0/attributes/";
-  CHECK(error_of(R"({"heads":5})") == at + "heads: found 5, expected a divisor of 24 channels");
+  CHECK(error_of(R"({"heads":5})") == at + "heads: found 5, expected a divisor of 24 channels, or \"head_channels\"");
   CHECK(error_of(R"({"heads":6,"key_value_heads":4})") ==
         at + "key_value_heads: found 4, expected a divisor of 6 heads");
   CHECK(error_of(R"({"heads":6,"key_value_heads":12})") ==

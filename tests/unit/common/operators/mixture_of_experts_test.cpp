@@ -44,10 +44,11 @@ int64_t capacity(int64_t batch, int64_t experts, const Json& gating) {
 }  // namespace
 
 TEST_CASE("capacity is a share of a group's choices, rounded up, from one to all of its tokens") {
-  CHECK(capacity(4, 5, Json::object()) == 2);              // 2 choices of 5 tokens, 5 experts
-  CHECK(capacity(4, 4, {{"group_samples", 4}}) == 10);     // 2 * 20 / 4
-  CHECK(capacity(4, 3, {{"group_samples", 2}}) == 7);      // 2 * 10 / 3 = 6.67
-  CHECK(capacity(4, 5, {{"top_k", 1}}) == 1);              // 5 / 5
+  CHECK(capacity(4, 5, Json::object()) == 2);           // 2 choices of 5 tokens, 5 experts
+  CHECK(capacity(4, 4, {{"group_samples", 4}}) == 10);  // 2 * 20 / 4
+  CHECK(capacity(4, 3, {{"group_samples", 2}}) == 7);   // 2 * 10 / 3 = 6.67
+  CHECK(capacity(4, 5, {{"top_k", 1}}) == 1);           // 5 / 5
+  CHECK(capacity(4, 5, {{"top_k", 4}}) == 4);
   CHECK(capacity(4, 5, {{"capacity_factor", 0.6}}) == 2);  // 1.2
   CHECK(capacity(4, 5, {{"capacity_factor", 0.001}}) == 1);
   CHECK(capacity(4, 5, {{"capacity_factor", 1e9}}) == 5);
@@ -104,11 +105,17 @@ TEST_CASE("wrong mixtures of experts are refused") {
         "g: /operators/0/attributes/capacity_factor: found 0, expected a number above 0");
   CHECK(gating({{"capacity_factor", -1}}) ==
         "g: /operators/0/attributes/capacity_factor: found -1, expected a number above 0");
-  CHECK(gating({{"top_k", 3}}).find("/operators/0/attributes/top_k: found 3") != std::string::npos);
+  CHECK(gating({{"top_k", 17}}).find("/operators/0/attributes/top_k: found 17") != std::string::npos);
+  CHECK(gating({{"top_k", 5}}) ==
+        "g: /operators/0/inputs/0: has logits of 4 experts, top_k_gating expects from 5 to 8192");
+  CHECK(gating({{"top_k", 1}, {"normalize", true}}) ==
+        "g: /operators/0/attributes/normalize: found true, but the one weight of top_k 1 would always be 1");
   CHECK(gating({{"group_samples", 4}}) ==
         "g: /operators/0/attributes/group_samples: found 4, expected a divisor of the batch of 6");
   CHECK(gating({{"top_k", 1}, {"random_routing", true}}) ==
-        "g: /operators/0/attributes/random_routing: found true, but top_k 1 has no second expert to be dropped");
+        "g: /operators/0/attributes/random_routing: found true, but only with top_k 2 and normalized weights is the "
+        "second expert dropped at random");
+  CHECK(gating({{"top_k", 3}, {"random_routing", true}}).find("random_routing: found true") != std::string::npos);
   CHECK(gating(Json::object(), 1) ==
         "g: /operators/0/inputs/0: has logits of 1 experts, top_k_gating expects from 2 to 8192");
   CHECK(gating(Json::object(), 8193) ==

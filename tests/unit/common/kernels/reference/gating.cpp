@@ -1,5 +1,6 @@
 #include "common/operators/gating.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "common/operators/routing.h"
@@ -20,10 +21,12 @@ Vector<Number> softmax(const Number* logits, int64_t classes) {
   return gates;
 }
 
-ExpertChoice<double> choose(const Number* logits, int64_t experts) {
-  Values values;
-  for (int64_t e = 0; e < experts; ++e) values.push_back(logits[e].value);
-  return choose_experts(values.data(), experts);
+// The experts in the order of their logits.
+Vector<int64_t> by_logit(const Number* logits, int64_t experts) {
+  Vector<int64_t> order;
+  for (int64_t e = 0; e < experts; ++e) order.push_back(e);
+  std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) { return logits[a].value > logits[b].value; });
+  return order;
 }
 
 // Line by line as GShard's algorithm 1, but that a second choice that is dropped at random takes no place.
@@ -42,20 +45,17 @@ void top_k_gating(const TopKGating& gating, const Randomness& randomness, Operat
     for (int64_t choice = 0; choice < top_k; ++choice)
       for (int64_t token = begin; token < begin + gating.group_tokens; ++token) {
         const Number* logits = o.operands.inputs[0].data() + token * experts;
-        const auto chosen = choose(logits, experts);
+        const Vector<int64_t> order = by_logit(logits, experts);
         const Vector<Number> gates = softmax(logits, experts);
-        const Number &first = gates[chosen.first.expert],
-                     &second = top_k == 2 ? gates[chosen.second.expert] : Number(0);
-        const Number both = first + second;
-        if (choice == 0) {
-          give(token, 0, chosen.first.expert, top_k == 2 ? first / both : first, taken);
-          continue;
-        }
+        Number all(gating.normalized ? 0 : 1);
+        if (gating.normalized)
+          for (int64_t k = 0; k < top_k; ++k) all = all + gates[order[k]];
+        const Number weight = gates[order[choice]] / all;
         const float uniform =
             uniform_at(stream, static_cast<uint64_t>(token), static_cast<uint64_t>(randomness.iteration));
-        if (!gating.random_routing || keeps_second((second / both).value, uniform))
-          give(token, 1, chosen.second.expert, second / both, taken);
-        else o.results[0][token * top_k + 1] = -1.0;
+        if (choice == 1 && gating.random_routing && !keeps_second(weight.value, uniform))
+          o.results[0][token * top_k + 1] = -1.0;
+        else give(token, choice, order[choice], weight, taken);
       }
   }
 }
@@ -67,7 +67,7 @@ void load_balancing_loss(const LoadBalancingLoss& loss, Operation& o) {
     Vector<Number> gates(static_cast<size_t>(experts));
     for (int64_t token = 0; token < tokens; ++token) {
       const Number* logits = o.operands.inputs[0].data() + (static_cast<int64_t>(group) * tokens + token) * experts;
-      chosen[choose(logits, experts).first.expert] += 1;
+      chosen[by_logit(logits, experts)[0]] += 1;
       const Vector<Number> of_token = softmax(logits, experts);
       for (int64_t e = 0; e < experts; ++e) gates[e] = gates[e] + of_token[e];
     }
