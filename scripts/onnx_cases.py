@@ -1,6 +1,6 @@
 """Which networks onnx_models.py exports, by kind: torchvision's, those of onnx_networks.py (transformers, LSTMs),
-onnx_handwritten.py (a few of each kind), onnx_vision.py, onnx_sequences.py and onnx_interactions.py, with inputs and
-labels drawn at random."""
+onnx_handwritten.py (a few of each kind), onnx_vision.py, onnx_pictures.py, onnx_sequences.py, onnx_language.py and
+onnx_interactions.py, with inputs and labels drawn at random."""
 import torch
 
 try:
@@ -10,7 +10,9 @@ except ImportError:  # tests use the networks that are written by hand
 
 import onnx_handwritten as own
 import onnx_interactions as interactions
+import onnx_language as language
 import onnx_networks as networks
+import onnx_pictures as pictures
 import onnx_sequences as sequences
 import onnx_vision as seen
 from onnx_comparison import Case, outputs_of, scores_of
@@ -127,6 +129,19 @@ KINDS = {
         "non-local network": lambda: case(seen.NonLocal(), images(4, 16)),
         "PoolFormer": lambda: case(seen.PoolFormer(), images(4, 32)),
         "RepVGG": lambda: case(seen.RepVgg(), images(4, 16)),
+        "CoAtNet": lambda: case(pictures.CoAtNet(), images(4, 16)),
+        "MobileViT": lambda: case(pictures.MobileVit(), images(2, 16)),
+        "CvT": lambda: case(pictures.CvT(), images(2, 16)),
+        "CaiT": lambda: case(pictures.CaiT(), images(2, 16)),
+        "BEiT": lambda: case(pictures.Beit(), images(2, 16)),
+        "XCiT": lambda: case(pictures.Xcit(), images(2, 16)),
+        "Perceiver": lambda: case(pictures.Perceiver(), images(2, 8)),
+        "slot attention": lambda: case(pictures.SlotAttention(), images(2, 16)),
+        "capsules": lambda: case(pictures.Capsules(), images(2, 16)),
+        "Siamese": lambda: case(pictures.Siamese(), {"first": torch.randn(4, 3, 16, 16),
+                                                     "second": torch.randn(4, 3, 16, 16)}),
+        "ConvMixer": lambda: case(pictures.ConvMixer(), images(4, 12)),
+        "involution": lambda: case(pictures.Involution(), images(2, 12)),
     },
     "segmentation": {
         "FCN, ResNet-50": segmentation("fcn_resnet50"),
@@ -139,11 +154,17 @@ KINDS = {
         "PSPNet": lambda: case(seen.PyramidPooling(), images(2, 16)),
         "HRNet": lambda: case(seen.HighResolution(), images(2, 16)),
         "SegFormer": lambda: case(seen.SegFormer(), images(2, 32)),
+        "MaskFormer": lambda: case(pictures.MaskFormer(), images(2, 16)),
+        "attention U-Net": lambda: case(pictures.AttentionUNet(), images(2, 16)),
     },
     "detection backbone": {
         "cross-stage backbone with focus": lambda: case(own.DetectionBackbone(), images(2, 32)),
         "feature pyramid": lambda: case(own.FeaturePyramid(), images(2, 32)),
         "DETR": lambda: case(own.Detr(), images(2, 32)),
+        "YOLOv8": lambda: case(pictures.Yolo(), images(2, 32)),
+        "CenterNet": lambda: case(pictures.CenterNet(), images(2, 16)),
+        "BiFPN": lambda: case(pictures.BiFpn(), images(2, 32)),
+        "hourglass": lambda: case(pictures.Hourglass(), images(2, 16)),
     },
     "generation of images": {
         "DCGAN generator": lambda: case(own.DcganGenerator(), {"z": torch.randn(4, 32)}),
@@ -154,6 +175,12 @@ KINDS = {
         "super-resolution": lambda: case(own.SuperResolution(), images(2, 16)),
         "CycleGAN generator": lambda: case(own.CycleGenerator(), images(2, 16)),
         "DiT": lambda: case(seen.DiT(), {**images(2, 16), "time": 50 * torch.rand(2), "kind": integers(11, 2)}),
+        "RRDB": lambda: case(pictures.Rrdb(), images(2, 8)),
+        "SPADE": lambda: case(pictures.Spade(), {"z": torch.randn(2, 8), "segments": torch.randn(2, 4, 16, 16)}),
+        "AdaIN": lambda: case(pictures.AdaIn(), {"content": torch.randn(2, 3, 9, 9), "style": torch.randn(2, 3, 9, 9)}),
+        "discrete VAE, soft codes": lambda: case(pictures.SoftCodes(), {**images(2, 8),
+                                                                        "noise": torch.randn(2, 6, 4, 4)}),
+        "Glow": lambda: case(interactions.Glow(), images(2, 8)),
         "MAE": lambda: case(seen.MaskedAutoencoder(), {**images(2, 16), "mask": (torch.rand(2, 16) < 0.5).float()}),
     },
     "language": {
@@ -186,6 +213,22 @@ KINDS = {
         "BLOOM, ALiBi": lambda: tokens(sequences.Alibi(), 2, 12, 60),
         "Transformer-XL": lambda: tokens(sequences.TransformerXl(), 2, 9, 60),
         "linear attention": lambda: tokens(sequences.Performer(), 2, 12, 60),
+        **{name: (lambda style: lambda: tokens(language.Decoder(style), 2, 10, 60))(style) for name, style in (
+            ("Qwen 2", "qwen2"), ("Qwen 3", "qwen3"), ("Gemma 2", "gemma"), ("Phi", "phi"), ("Falcon", "falcon"),
+            ("OLMo 2", "olmo"))},
+        "OPT": lambda: case(language.Opt(), {"token": integers(60, 3, 8), "mask": (
+            torch.arange(8)[None] < torch.tensor([[8], [5], [7]])).long()}),
+        "ALBERT": lambda: tokens(language.Albert(), 2, 10, 60),
+        "DeBERTa": lambda: tokens(language.Deberta(), 2, 8, 60),
+        "RetNet": lambda: tokens(language.RetNet(), 2, 10, 60),
+        "Mamba": lambda: tokens(language.Mamba(), 2, 6, 40),
+        "Linformer": lambda: tokens(language.Linformer(), 2, 12, 60),
+        "ESIM": lambda: case(language.Esim(), {"first": integers(60, 3, 6), "second": integers(60, 3, 5)}, untied=tuple(
+            f"{part}.bias_hh_l0{direction}" for part in ("encoder", "join") for direction in ("", "_reverse"))),
+        "BiDAF": lambda: case(language.BiDaf(), {
+            "context": integers(60, 2, 6), "context_letters": integers(20, 2, 6, 5), "query": integers(60, 2, 4),
+            "query_letters": integers(20, 2, 4, 5)}),
+        "LSTM cells": lambda: tokens(language.CellModel(), 2, 5, 40),
         "TextCNN": lambda: tokens(sequences.TextCnn(), 4, 12, 60),
         "LSTM tagger": lambda: tokens(sequences.LstmTagger(), 4, 9, 60, untied=tuple(
             f"lstm.bias_hh_l{layer}{direction}" for layer in (0, 1) for direction in ("", "_reverse"))),
@@ -198,6 +241,8 @@ KINDS = {
         "additive attention, GRU cells": lambda: pairs(own.Bahdanau(), 50),
         "nn.Transformer": lambda: pairs(own.TranslationTransformer(), 60),
         "T5": lambda: pairs(own.T5Model(), 60),
+        "BART": lambda: case(language.Bart(), {"source": integers(50, 3, 8), "target": integers(50, 3, 6), "mask": (
+            torch.arange(8)[None] < torch.tensor([[8], [5], [7]])).long()}),
     },
     "speech": {
         "wav2vec": lambda: case(own.Wav2Vec(), {"wave": torch.randn(2, 400)}),
@@ -210,11 +255,26 @@ KINDS = {
         "HiFi-GAN": lambda: case(sequences.HifiGan(), {"spectrum": torch.randn(2, 8, 6)}),
         "HiFi-GAN, plain weights": lambda: case(sequences.HifiGan(normalized=False),
                                                 {"spectrum": torch.randn(2, 8, 6)}),
+        "ECAPA-TDNN": lambda: case(language.Ecapa(), {"spectrum": torch.randn(4, 8, 12)}),
+        "dual-path RNN": lambda: case(language.DualPath(), {"wave": torch.randn(2, 34)}),
+        "Demucs": lambda: case(language.Demucs(), {"wave": torch.randn(2, 46)}, untied=SECOND_BIASES),
+        "RNN transducer": lambda: case(language.Transducer(), {"spectrum": torch.randn(2, 5, 6),
+                                                               "text": integers(12, 2, 3)}),
         "Conv-TasNet": lambda: case(sequences.ConvTasNet(), {"wave": torch.randn(2, 64)}),
     },
     "text in images and time series": {
         "CRNN": lambda: case(sequences.Crnn(), images(2, 16, 1), untied=SECOND_BIASES),
         "N-BEATS": lambda: case(sequences.NBeats(), {"series": torch.randn(4, 12)}),
+        "TCN": lambda: case(language.Tcn(), {"series": torch.randn(4, 3, 16)}),
+        "temporal fusion transformer": lambda: case(
+            language.FusionTransformer(), {"series": torch.randn(3, 6, 3), "place": integers(5, 3)},
+            untied=SECOND_BIASES),
+        "N-HiTS": lambda: case(language.NHits(), {"series": torch.randn(4, 12)}),
+        "DLinear and TSMixer": lambda: case(language.Decomposition(), {"series": torch.randn(4, 12, 3)}),
+        "decision transformer": lambda: case(language.DecisionTransformer(), {
+            "returns": torch.randn(2, 5, 1), "states": torch.randn(2, 5, 4), "actions": integers(3, 2, 5),
+            "steps": integers(20, 2, 5)}),
+        "dueling DQN, quantiles": lambda: case(language.Dueling(), {**images(2, 16), "tau": torch.rand(2, 3)}),
         "PatchTST": lambda: case(sequences.PatchTst(), {"series": torch.randn(2, 16, 3)}),
     },
     "recommendation": {
@@ -227,6 +287,11 @@ KINDS = {
         "NCF": lambda: case(own.NeuralCollaborativeFiltering(), {"user": integers(40, 8), "item": integers(50, 8)}),
         "AutoInt": lambda: case(interactions.AutoInt(), {"category": integers(10, 4, 3), "dense": torch.randn(4, 3)}),
         "xDeepFM": lambda: case(interactions.XDeepFm(), {"category": integers(20, 4, 4)}),
+        "DCN-v2": lambda: case(interactions.CrossNetV2(), {"category": integers(20, 6, 4)}),
+        "FFM, AFM and FiBiNET": lambda: case(interactions.FieldPairs(), {"category": integers(10, 6, 3)}),
+        "ESMM": lambda: case(interactions.Esmm(), {"user": integers(12, 6), "history": integers(30, 6, 5),
+                                                   "item": integers(30, 6)}),
+        "DIEN": lambda: case(interactions.Dien(), {"history": integers(30, 4, 5), "item": integers(30, 4)}),
         "SASRec": lambda: case(interactions.SasRec(), {"history": integers(50, 4, 8)}),
         "FT-Transformer": lambda: case(interactions.FeatureTokenizer(), {"numbers": torch.randn(4, 4),
                                                                          "categories": integers(5, 4, 2)}),
@@ -245,6 +310,12 @@ KINDS = {
                                                              "adjacency": (torch.rand(4, 7, 7) < 0.4).float()}),
         "EGNN": lambda: case(interactions.Equivariant(), {"kind": integers(5, 3, 6), "place": torch.randn(3, 6, 3)}),
         "EdgeConv": lambda: case(interactions.EdgeConvolution(), {"nodes": torch.randn(4, 7, 6)}),
+        **{name: (lambda kind: lambda: case(interactions.FixedGraph(kind), {"nodes": torch.randn(4, 7, 6)}))(kind)
+           for name, kind in (("GraphSAGE, one graph", "sage"), ("GATv2, one graph", "gat"),
+                              ("ChebNet, one graph", "chebyshev"), ("APPNP, one graph", "appnp"))},
+        "Graphormer": lambda: case(interactions.Graphormer(), {"kind": integers(8, 2, 6), "degree": integers(6, 2, 6),
+                                                               "distance": integers(5, 2, 6, 6)}),
+        "SchNet": lambda: case(interactions.SchNet(), {"kind": integers(6, 3, 5), "place": torch.randn(3, 5, 3)}),
         "NeRF": lambda: case(interactions.Nerf(), {"points": torch.randn(4, 5, 3)}),
         "RealNVP": lambda: case(interactions.CouplingFlow(), {"x": torch.randn(4, 8)}),
     },
@@ -255,6 +326,10 @@ KINDS = {
         "R(2+1)D-18": video("r2plus1d_18"),
         "ConvLSTM": lambda: case(own.ConvLstm(), {"video": torch.randn(2, 3, 3, 8, 8)}),
         "TimeSformer": lambda: case(own.TimeSformer(), {"video": torch.randn(2, 3, 2, 16, 16)}),
+        "X3D": lambda: case(pictures.X3d(), {"video": torch.randn(2, 3, 4, 16, 16)}),
+        "ViViT": lambda: case(pictures.ViVit(), {"video": torch.randn(2, 3, 4, 16, 16)}),
+        "cost volume": lambda: case(pictures.CostVolume(), {"first": torch.randn(2, 3, 16, 16),
+                                                            "second": torch.randn(2, 3, 16, 16)}),
         "SlowFast": lambda: case(seen.SlowFast(), {"video": torch.randn(2, 3, 8, 16, 16)}),
         "TSM": lambda: case(seen.TemporalShift(), {"video": torch.randn(2, 4, 3, 16, 16)}),
     },

@@ -6,7 +6,7 @@ namespace ff {
 
 Activation::Activation(const OperatorRequest& request) : OperatorDefinition(request.type, request.inputs) {
   request.expect_one_input(1, 4);
-  constexpr double largest = 3.4e38;  // about what a float holds
+  constexpr double largest = 3.4028235e38;  // of a float
   const auto number = [&](const char* name, double otherwise) {
     return request.number(name, otherwise, -largest, largest);
   };

@@ -13,14 +13,32 @@ Value Conversion::value(const Node& node, size_t input, int batch_axis) {
   const Constant* same = repeated(node, input);
   const auto known = model.shapes.find(node.inputs[input]);
   const Constant* own = model.constant(node.inputs[input]);
-  if (own && own->type == ElementType::f32 && (without_samples_ || !own->computed_from.empty()))
+  if (own && own->type == ElementType::f32 && (without_samples_ || !own->computed_from.empty() || is_as_value(*own)))
     return without_samples(node, node.inputs[input]);
   const Shape shape = own ? own->shape : known == model.shapes.end() ? Shape{} : known->second;
   if (!same || same->type != ElementType::f32 || batch_axis >= shape.count() || shape[batch_axis] != builder.batch())
     fail(node, "its input " + std::to_string(input) + " is a constant, expected something that depends on the samples");
-  const Value value = for_each_sample(node, *same, shape, batch_axis);
+  const Value value = is_as_value(*same) && !own ? value_along(node, input, batch_axis)
+                                                 : for_each_sample(node, *same, shape, batch_axis);
   if (!own) values[node.inputs[input]] = value;
   return value;
+}
+
+bool Conversion::is_as_value(const Constant& constant) const {
+  if (as_values.empty()) return false;
+  const std::set<std::string> names = model.origins(constant);
+  return std::any_of(names.begin(), names.end(), [&](const std::string& name) { return as_values.count(name) > 0; });
+}
+
+// What an Expand node repeats for each sample, as a value with its samples on this axis.
+Value Conversion::value_along(const Node& node, size_t input, int batch_axis) {
+  for (const Node& other : model.nodes)
+    if (other.op == "Expand" && other.outputs[0] == node.inputs[input]) {
+      Value value = without_samples(node, other.inputs[0]);
+      value.axes[batch_axis] = {0};
+      return value;
+    }
+  fail(node, "lacks its input " + std::to_string(input));
 }
 
 bool Conversion::is_value_elsewhere(const std::string& name) const {
@@ -45,7 +63,9 @@ Value Conversion::without_samples(const Node& node, const std::string& name) {
   if (const auto it = values.find(name); it != values.end()) return it->second;
   const auto folded = model.folded.find(name);
   const Constant& constant = *model.constant(name);
-  const bool computed = !constant.computed_from.empty() || has_repetition(constant) || constant.is_partly_trained();
+  const bool shared = is_as_value(constant);
+  const bool computed = !constant.computed_from.empty() || has_repetition(constant) || constant.is_partly_trained() ||
+                        (shared && folded != model.folded.end());
   if (computed && folded != model.folded.end() && converters().count(folded->second.op)) {
     const bool before = std::exchange(without_samples_, true);
     converters().at(folded->second.op)(*this, folded->second);
@@ -57,6 +77,7 @@ Value Conversion::without_samples(const Node& node, const std::string& name) {
   shape.insert(shape.begin(), builder.batch());
   Value value = for_each_sample(node, constant, shape, 0);
   value.axes.erase(value.axes.begin());
+  if (shared) values[name] = value;
   return value;
 }
 
@@ -109,6 +130,32 @@ Value Conversion::as_floats(const Node& node, const Value& integers, bool condit
   return result;
 }
 
+Value Conversion::repeated_for_each_sample(const Node& node, const Constant& once, const Shape& shape, int batch_axis) {
+  if (has_repetition(once)) fail(node, "reads one number of an initializer in several places");
+  Shape small = once.shape;
+  small.insert(small.begin() + batch_axis, shape[batch_axis]);
+  Value x = for_each_sample(node, once, small, batch_axis);
+  for (const int axis : shape.indices()) {
+    if (small[axis] == shape[axis]) continue;
+    Axis before, behind;  // of the axes before this one, and of those after it
+    for (const int other : shape.indices())
+      for (const int atom : x.axes[other])
+        if (atom != 0) (other < axis ? before : behind).push_back(atom);
+    Value joined = arranged(node, x, {{0}, before, behind});
+    const int first = 1 + before.count();
+    joined.tensor =
+        add(node, "concat", Vector<std::string>(static_cast<size_t>(shape[axis]), joined.tensor), {{"axis", 2}})[0]
+            .tensor;
+    joined.physical = builder.shape(joined.tensor);
+    joined.atoms.insert(joined.atoms.begin() + first, shape[axis]);
+    for (Axis& other : joined.axes)
+      for (int& atom : other) atom += atom >= first ? 1 : 0;
+    joined.axes[axis] = {first};
+    x = joined;
+  }
+  return x;
+}
+
 Value Conversion::for_each_sample(const Node& node, const Constant& constant, const Shape& shape, int batch_axis) {
   // What lies along the samples must be the same for all of them.
   Constant one = constant;
@@ -140,7 +187,10 @@ Value Conversion::for_each_sample(const Node& node, const Constant& constant, co
                    ", which is not understood");
   one.shape = {1, elements};
   const bool trained = !one.is_fixed();
-  if (trained && has_repetition(one)) fail(node, "reads one number of an initializer in several places");
+  if (trained && has_repetition(one)) {
+    one.shape = rest;
+    return repeated_for_each_sample(node, without_repetition(one), shape, batch_axis);
+  }
   Json attributes = {{"equation", "bz,zn->bn"}, {"sizes", {{"n", elements}}}};
   if (!trained) attributes["trained"] = false;
   Value result = add_with_parameters(node, "einsum", {ones(node)}, attributes, {{"weight", one, trained}});
@@ -307,7 +357,7 @@ void Conversion::expect_trained(const Node& node, const std::string& type, const
 
 // Operators for which an operand that is computed from initializers is a value as any other.
 bool Conversion::reads_values(const std::string& op) {
-  static const std::set<std::string> all = {"Add", "Sub", "Mul", "Identity", "Concat", "Expand"};
+  static const std::set<std::string> all = {"Add", "Sub", "Mul", "Identity", "Concat", "Expand", "MatMul"};
   return all.count(op) > 0;
 }
 
@@ -339,7 +389,7 @@ void Conversion::convert(const Node& node) {
   for (size_t i = 0; i < node.inputs.size(); ++i) {
     const Constant* read = repeated(node, i);
     for (const std::string& name : read ? model.origins(*read) : std::set<std::string>{})
-      if (!trained_.count(name))
+      if (!trained_.count(name) && !as_values.count(name))
         fail(node, "reads \"" + name + "\" where it cannot be trained; --frozen makes a constant of it");
   }
 }

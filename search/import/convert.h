@@ -3,6 +3,7 @@
 #pragma once
 
 #include <map>
+#include <set>
 #include <string>
 
 #include "search/import/analysis.h"
@@ -18,6 +19,9 @@ class Conversion {
   const Model& model;
   Builder builder;
   std::map<std::string, Value> values;  // by ONNX's name
+  // Initializers that places of the model read in different ways, so that each is one value for all of them.
+  std::set<std::string> as_values;
+  bool is_as_value(const Constant& constant) const;
 
   // A node's input: as a value of the graph, or as a constant (null where it is none). What is asked for as a value and
   // is a constant becomes one: the same for each sample, which is on this axis.
@@ -38,6 +42,8 @@ class Conversion {
 
   // A constant for each sample. `shape`: of the value, with the samples on an axis of it.
   Value for_each_sample(const Node& node, const Constant& constant, const Shape& shape, int batch_axis);
+  // The same, of one that has size 1 along other axes of the shape, too.
+  Value repeated_for_each_sample(const Node& node, const Constant& once, const Shape& shape, int batch_axis);
   // What is computed from initializers alone, as a value of the same shape without an axis for the samples; perhaps an
   // initializer itself.
   Value without_samples(const Node& node, const std::string& name);
@@ -79,6 +85,7 @@ class Conversion {
  private:
   static bool reads_values(const std::string& op);
   static bool is_weight_normalization(const std::set<std::string>& initializers);
+  Value value_along(const Node& node, size_t input, int batch_axis);
   std::string ones(const Node& node);  // [batch, 1]
   int64_t largest_table() const;
   void expect_trained(const Node& node, const std::string& type, const NamedConstant& parameter) const;

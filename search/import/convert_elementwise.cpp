@@ -44,6 +44,18 @@ Vector<Axis> kept_or(const Value& value, const Vector<bool>& has, Vector<Axis> b
   return atom == value.atoms.count() ? axes : blocks;
 }
 
+// More blocks than a tensor has axes: what the second operand has, and what it lacks, each together.
+Vector<Axis> at_most_four(const Value& value, const Vector<bool>& has, const Vector<Axis>& blocks) {
+  constexpr int most = 4;
+  if (blocks.count() <= most) return blocks;
+  Vector<Axis> few{{0}, {}, {}};
+  for (const Axis& axis : value.axes)
+    for (const int atom : axis)
+      if (atom > 0) few[has[atom] ? 1 : 2].push_back(atom);
+  std::erase(few, Axis{});
+  return few;
+}
+
 Spread spread(Conversion& c, const Node& node, const Value& x, const Constant& constant) {
   Value value = x;
   while (value.axes.size() < constant.shape.size()) value.axes.insert(value.axes.begin(), Axis{});
@@ -65,7 +77,7 @@ Spread spread(Conversion& c, const Node& node, const Value& x, const Constant& c
   if (order.empty() || has[0])
     c.fail(node, "combines shape " + to_string(shape) + " with a constant of shape " + to_string(constant.shape) +
                      ", which differs among samples");
-  const Vector<Axis> blocks = kept_or(value, has, blocks_of(value, has));
+  const Vector<Axis> blocks = at_most_four(value, has, kept_or(value, has, blocks_of(value, has)));
   Spread result{c.arranged(node, value, blocks), {}, constant};
   for (const int block : blocks.indices())
     if (!blocks[block].empty() && has[blocks[block][0]]) result.axes.push_back(block);
@@ -73,9 +85,12 @@ Spread spread(Conversion& c, const Node& node, const Value& x, const Constant& c
   Shape factors;
   for (const int atom : order) factors.push_back(value.atoms[atom]);
   result.constant.shape = factors;
-  Vector<int> sorted;
+  Vector<int> sorted, place(value.atoms.size(), 0);
+  int next = 0;
+  for (const Axis& block : blocks)
+    for (const int atom : block) place[atom] = next++;
   for (const int i : order.indices()) sorted.push_back(i);
-  std::sort(sorted.begin(), sorted.end(), [&](int a, int b) { return order[a] < order[b]; });
+  std::sort(sorted.begin(), sorted.end(), [&](int a, int b) { return place[order[a]] < place[order[b]]; });
   if (!std::is_sorted(sorted.begin(), sorted.end())) result.constant = transposed(result.constant, sorted);
   result.constant.shape.clear();
   for (const int axis : result.axes) result.constant.shape.push_back(value.size(blocks[axis]));
@@ -252,7 +267,7 @@ Value of_different_shapes(Conversion& c, const Node& node, const std::string& ty
   if (operands.partner[0] < 0) c.fail(node, "combines samples with what is the same for all of them");
   Vector<bool> has;
   for (const int other : operands.partner) has.push_back(other >= 0);
-  const Vector<Axis> blocks = kept_or(operands.a, has, blocks_of(operands.a, has));
+  const Vector<Axis> blocks = at_most_four(operands.a, has, kept_or(operands.a, has, blocks_of(operands.a, has)));
   Value large = c.arranged(node, operands.a, blocks);
   Vector<Axis> common;
   Vector<int> axes;
@@ -431,7 +446,7 @@ void convert_binary(Conversion& c, const Node& node) {
   const auto operand = [&](size_t input) {
     const Constant* constant = c.repeated(node, input);
     const bool value = constant && (c.is_value_elsewhere(node.inputs[input]) || !constant->computed_from.empty() ||
-                                    (c.is_without_samples() && !constant->is_fixed()));
+                                    c.is_as_value(*constant) || (c.is_without_samples() && !constant->is_fixed()));
     return value ? nullptr : constant;
   };
   const Constant *first = operand(0), *second = operand(1);

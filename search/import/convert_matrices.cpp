@@ -34,7 +34,6 @@ bool are_channels_of_images(const Value& x, const Axis& axis) {
 // x times weight [out, in] transposed, plus bias, over the last axis of x.
 void linear(Conversion& c, const Node& node, const Value& x, const Constant& weight, const Constant* bias) {
   const int last = x.axes.count() - 1;
-  if (x.axes[last].empty()) c.fail(node, "multiplies along an axis of size 1, which is not understood");
   Vector<Conversion::NamedConstant> parameters{{"weight", weight}};
   if (bias) parameters.push_back({"bias", *bias});
   Json attributes = Json::object();
@@ -46,8 +45,18 @@ void linear(Conversion& c, const Node& node, const Value& x, const Constant& wei
     const Value image = c.add_with_parameters(node, "conv2d", {x.tensor}, attributes, parameters);
     return c.set(node, 0, with_replaced_axis(x, last, image));
   }
-  const Value rows = c.with_last(node, x, last);
   attributes["out_features"] = weight.shape[0];
+  if (x.axes[last].empty()) {  // one feature
+    Axis others;
+    for (int atom = 1; atom < x.atoms.count(); ++atom) others.push_back(atom);
+    Value rows = c.arranged(node, x, others.empty() ? Vector<Axis>{{0}, {}} : Vector<Axis>{{0}, others, {}});
+    rows.tensor = c.add_with_parameters(node, "linear", {rows.tensor}, attributes, parameters).tensor;
+    rows.physical = c.builder.shape(rows.tensor);
+    rows.axes[last] = {rows.atoms.count()};
+    rows.atoms.push_back(weight.shape[0]);
+    return c.set(node, 0, rows);
+  }
+  const Value rows = c.with_last(node, x, last);
   c.set(node, 0,
         with_replaced_axis(rows, last, c.add_with_parameters(node, "linear", {rows.tensor}, attributes, parameters)));
 }
@@ -160,13 +169,57 @@ void convert_gemm(Conversion& c, const Node& node) {
   linear(c, node, c.value(node, 0), weight, &vector);
 }
 
+namespace {
+
+bool varies_by_sample(const Value& x) {
+  const Axis order = x.in_order();
+  return std::find(order.begin(), order.end(), 0) != order.end();
+}
+
+// What is the same for all samples lies along those of the other operand, where that has an axis of them.
+void adopt_samples(Value& without, const Value& with) {
+  const int axis = with.batch_axis();
+  if (!varies_by_sample(without) && axis >= 0 && axis + 2 < with.axes.count() && without.axes[axis].empty())
+    without.axes[axis] = {0};
+}
+
+// x times a matrix that is the same for all samples, whatever axes x has before its last one.
+Value product_with_matrix(Conversion& c, const Node& node, const Value& x, const Value& matrix) {
+  const int last = x.axes.count() - 1, rank = matrix.axes.count();
+  const Value rows = c.with_last(node, x, last);
+  Axis inside;
+  for (int atom = 1; atom < rows.atoms.count() - rows.axes[last].count(); ++atom) inside.push_back(atom);
+  const std::string left = c.arranged(node, rows, {{0}, inside, rows.axes[last]}).tensor;
+  const std::string right = c.arranged(node, matrix, {{0}, matrix.axes[rank - 2], matrix.axes[rank - 1]}).tensor;
+  Value result = rows;
+  result.tensor = c.add(node, "matmul", {left, right})[0].tensor;
+  result.physical = c.builder.shape(result.tensor);
+  result.atoms.erase(result.atoms.end() - rows.axes[last].count(), result.atoms.end());
+  result.axes[last].clear();
+  for (const int atom : matrix.axes[rank - 1]) {
+    result.axes[last].push_back(result.atoms.count());
+    result.atoms.push_back(matrix.atoms[atom]);
+  }
+  return result;
+}
+
+}  // namespace
+
 void convert_matmul(Conversion& c, const Node& node) {
-  if (const Constant* weight = c.constant(node, 1)) {
+  if (const Constant* weight = c.constant(node, 1); weight && weight->computed_from.empty()) {
     if (weight->shape.size() != 2) c.fail(node, "multiplies by a constant of shape " + to_string(weight->shape));
     return linear(c, node, c.value(node, 0), transposed(*weight, {1, 0}), nullptr);
   }
   Value a = c.value(node, 0), b = c.value(node, 1);
   if (a.axes.size() < 2 || b.axes.size() < 2) c.fail(node, "multiplies by a vector, which is not understood");
+  if (b.axes.count() == 2 && !varies_by_sample(b) && varies_by_sample(a)) {
+    if (!refine(a, a.axes.count() - 1, b, 0)) c.fail(node, "has a common axis that is made up differently");
+    return c.set(node, 0, product_with_matrix(c, node, a, b));
+  }
+  while (a.axes.size() < b.axes.size()) a.axes.insert(a.axes.begin(), Axis{});
+  while (b.axes.size() < a.axes.size()) b.axes.insert(b.axes.begin(), Axis{});
+  adopt_samples(a, b);
+  adopt_samples(b, a);
   refine_batch_axes(c, node, a, b);
   const int inner = a.axes.count() - 1, columns = inner, inner_of_b = inner - 1;
   if (!refine(a, inner, b, inner_of_b))

@@ -252,7 +252,7 @@ void convert_concat(Conversion& c, const Node& node) {
     const Constant& token = *repeated;
     Value x = c.value(node, 1);
     const bool sequence = x.axes.size() == 3 && axis == 1 && x.batch_axis() == 0 && token.shape.size() == 3;
-    if (sequence && token.shape[0] == 1 && !token.is_fixed() && token.computed_from.empty()) {
+    if (sequence && token.shape[0] == 1 && token.is_parameter() && !c.is_as_value(token)) {
       Constant rows = token;
       rows.shape.erase(rows.shape.begin());
       x = c.arranged(node, x);

@@ -279,6 +279,28 @@ Constant gather(const Model& model, const Node& node, const Constant& data, cons
   return result;
 }
 
+Constant gathered_elements(const Model& model, const Node& node, const Constant& data, const Constant& indices) {
+  const int axis = model.axis(node, model.integer(node, "axis", 0), data.shape.size());
+  const Vector<int64_t> chosen = indices.as_integers(), strides = strides_of(data.shape),
+                        own = strides_of(indices.shape);
+  Gathered gathered({&data});
+  for (int64_t e = 0; e < indices.elements(); ++e) {
+    int64_t at = 0;
+    for (const int other : data.shape.indices()) {
+      const int64_t size = data.shape[other];
+      int64_t index = other == axis ? chosen[e] : e / own[other] % indices.shape[other];
+      if (index < 0) index += size;
+      if (index < 0 || index >= size)
+        model.fail(node, "asks for element " + std::to_string(index) + " of " + std::to_string(size));
+      at += index * strides[other];
+    }
+    gathered.add(data, at);
+  }
+  Constant result = std::move(gathered).constant(indices.shape);
+  result.looked_up = result.looked_up || (data.origin.known() && axis == 0 && data.shape.size() == 2);
+  return result;
+}
+
 Constant concatenated(const Model& model, const Node& node, const Constants& inputs) {
   const int axis = model.axis(node, model.integer(node, "axis", 0), inputs[0]->shape.size());
   Shape shape = inputs[0]->shape;
@@ -440,6 +462,35 @@ Constant reduced(const Model& model, const Node& node, const Constant& input, co
   Vector<int64_t> integers;
   for (const double value : values) integers.push_back(std::abs(value) < 0x1p62 ? static_cast<int64_t>(value) : 0);
   return Constant::of_integers(shape, std::move(integers));
+}
+
+// Softmax, or a LayerNormalization with its scale and bias, over the last axis.
+std::optional<Constant> of_rows(const Model& model, const Node& node, const Constants& in) {
+  const Constant& x = *in[0];
+  const bool softmax = node.op == "Softmax";
+  const int rank = x.shape.count();
+  if (rank == 0 || x.elements() == 0 || !x.floats ||
+      model.axis(node, model.integer(node, "axis", softmax && model.opset < 13 ? 1 : -1), x.shape.size()) + 1 != rank)
+    return std::nullopt;
+  const int64_t size = x.shape.back();
+  for (const int i : {1, 2})
+    if (in.count() > i && in[i] && in[i]->elements() != size) return std::nullopt;
+  Vector<float> values(x.elements());
+  for (int64_t row = 0; row < x.elements(); row += size) {
+    double largest = x.at(row), sum = 0, squares = 0;
+    for (int64_t i = 0; i < size; ++i) largest = std::max(largest, x.at(row + i));
+    for (int64_t i = 0; i < size; ++i) sum += softmax ? std::exp(x.at(row + i) - largest) : x.at(row + i);
+    const double mean = sum / static_cast<double>(size);
+    for (int64_t i = 0; i < size; ++i) squares += (x.at(row + i) - mean) * (x.at(row + i) - mean);
+    const double scale = 1 / std::sqrt(squares / static_cast<double>(size) + model.number(node, "epsilon", 1e-5));
+    for (int64_t i = 0; i < size; ++i) {
+      double value = softmax ? std::exp(x.at(row + i) - largest) / sum : (x.at(row + i) - mean) * scale;
+      if (in.count() > 1 && in[1]) value *= in[1]->at(i);
+      if (in.count() > 2 && in[2]) value += in[2]->at(i);
+      values[row + i] = static_cast<float>(value);
+    }
+  }
+  return Constant::of_floats(x.shape, std::move(values));
 }
 
 Constant clipped(const Model& model, const Node& node, const Constant& input) {
@@ -670,19 +721,77 @@ bool has_repetition(const Constant& constant) {
 }
 
 bool can_be_folded(const std::string& op) {
-  static const std::set<std::string> all = {
-      "Constant",    "Shape",      "Size",        "Identity",   "Cast",      "Neg",
-      "Abs",         "Sqrt",       "Exp",         "Log",        "Sin",       "Cos",
-      "Floor",       "Ceil",       "Not",         "Reciprocal", "Add",       "Sub",
-      "Mul",         "Div",        "Mod",         "Pow",        "Max",       "Min",
-      "Equal",       "Less",       "LessOrEqual", "Greater",    "And",       "Or",
-      "Gather",      "Concat",     "Slice",       "Split",      "Range",     "ConstantOfShape",
-      "Where",       "Trilu",      "Reshape",     "Squeeze",    "Expand",    "Unsqueeze",
-      "Flatten",     "Transpose",  "Tile",        "MatMul",     "Einsum",    "Square",
-      "Dropout",     "ReduceProd", "ReduceSum",   "ReduceMax",  "ReduceMin", "GreaterOrEqual",
-      "InverseSqrt", "Relu",       "Sigmoid",     "Tanh",       "Softplus",  "Erf",
-      "Sign",        "Round",      "Clip",        "ReduceMean", "ScatterND", "EyeLike",
-      "CumSum",      "ReduceL2"};
+  static const std::set<std::string> all = {"Constant",
+                                            "Shape",
+                                            "Size",
+                                            "Identity",
+                                            "Cast",
+                                            "Neg",
+                                            "Abs",
+                                            "Sqrt",
+                                            "Exp",
+                                            "Log",
+                                            "Sin",
+                                            "Cos",
+                                            "Floor",
+                                            "Ceil",
+                                            "Not",
+                                            "Reciprocal",
+                                            "Add",
+                                            "Sub",
+                                            "Mul",
+                                            "Div",
+                                            "Mod",
+                                            "Pow",
+                                            "Max",
+                                            "Min",
+                                            "Equal",
+                                            "Less",
+                                            "LessOrEqual",
+                                            "Greater",
+                                            "And",
+                                            "Or",
+                                            "Gather",
+                                            "Concat",
+                                            "Slice",
+                                            "Split",
+                                            "Range",
+                                            "ConstantOfShape",
+                                            "Where",
+                                            "Trilu",
+                                            "Reshape",
+                                            "Squeeze",
+                                            "Expand",
+                                            "Unsqueeze",
+                                            "Flatten",
+                                            "Transpose",
+                                            "Tile",
+                                            "MatMul",
+                                            "Einsum",
+                                            "Square",
+                                            "Dropout",
+                                            "ReduceProd",
+                                            "ReduceSum",
+                                            "ReduceMax",
+                                            "ReduceMin",
+                                            "GreaterOrEqual",
+                                            "InverseSqrt",
+                                            "Relu",
+                                            "Sigmoid",
+                                            "Tanh",
+                                            "Softplus",
+                                            "Erf",
+                                            "Sign",
+                                            "Round",
+                                            "Clip",
+                                            "ReduceMean",
+                                            "ScatterND",
+                                            "EyeLike",
+                                            "CumSum",
+                                            "ReduceL2",
+                                            "GatherElements",
+                                            "Softmax",
+                                            "LayerNormalization"};
   return all.count(op) > 0;
 }
 
@@ -765,6 +874,8 @@ std::optional<Vector<Constant>> compute(const Model& model, const Node& node) {
   if (in.size() >= 2 && has(2))
     if (auto result = fold_binary(model, node, in)) return one(std::move(*result));
   if (op == "Gather" && has(2)) return one(gather(model, node, *in[0], *in[1]));
+  if (op == "GatherElements" && has(2) && in[0]->shape.size() == in[1]->shape.size())
+    return one(gathered_elements(model, node, *in[0], *in[1]));
   if (op == "Concat" && has(1)) return one(concatenated(model, node, in));
   if (op == "Slice") return one(sliced(model, node, *in[0]));
   if (op == "Split") return split_constant(model, node, *in[0]);
@@ -779,6 +890,7 @@ std::optional<Vector<Constant>> compute(const Model& model, const Node& node) {
     const auto shapes = infer_shapes(model, node);
     if (shapes) return one(reduced(model, node, *in[0], (*shapes)[0]));
   }
+  if (op == "Softmax" || op == "LayerNormalization") return one_or_none(of_rows(model, node, in));
   if (op == "Clip") return one(clipped(model, node, *in[0]));
   if (op == "ScatterND" && has(3)) return one(scattered(model, node, in));
   return one_or_none(in_known_shape(model, node, in));
@@ -818,9 +930,9 @@ std::optional<Vector<Constant>> fold(const Model& model, const Node& node) {
   if (auto zeros = product_with_zeros(model, node)) return Vector<Constant>{std::move(*zeros)};
   auto results = compute(model, node);
   if (!results) return results;
-  static const std::set<std::string> rearranging = {"Identity", "Cast",    "Dropout",   "Gather",  "Concat",  "Slice",
-                                                    "Split",    "Reshape", "Unsqueeze", "Squeeze", "Flatten", "Expand",
-                                                    "Tile",     "Where",   "Transpose", "Trilu"};
+  static const std::set<std::string> rearranging = {
+      "Identity",  "Cast",    "Dropout", "Gather", "Concat", "Slice", "GatherElements", "Split", "Reshape",
+      "Unsqueeze", "Squeeze", "Flatten", "Expand", "Tile",   "Where", "Transpose",      "Trilu"};
   static const std::set<std::string> without_gradient = {"Floor", "Ceil", "Range", "ConstantOfShape"};
   std::set<std::string> computed_from, frozen;
   for (const std::string& input : node.inputs) {

@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <memory>
+#include <set>
 
+#include "common/errors.h"
 #include "common/graph.h"
 #include "common/safetensors.h"
 #include "search/import/control_flow.h"
@@ -99,6 +102,41 @@ Model decided(Model model, const ImportOptions& options) {
   return result;
 }
 
+// The whole graph. `as_values`: initializers that are values for all who read them.
+std::unique_ptr<Conversion> converted(const Model& model, const ImportOptions& options,
+                                      const std::set<std::string>& as_values) {
+  auto conversion = std::make_unique<Conversion>(model, options.batch);
+  conversion->as_values = as_values;
+  add_inputs(model, *conversion);
+  for (const Node& node : model.nodes) {
+    if (!model.shapes.count(node.outputs[0]) || !converters().count(node.op))
+      model.fail(node, "its shape cannot be found");
+    conversion->convert(node);
+  }
+  for (const std::string& output : model.outputs)
+    if (const auto it = conversion->values.find(output); it != conversion->values.end() && !options.cross_entropy)
+      conversion->builder.outputs.push_back(it->second.tensor);
+  if (options.cross_entropy) add_losses(model, *conversion, options.loss_weights);
+  run_graph_passes(conversion->builder);
+  return conversion;
+}
+
+// The same, where an initializer that would be trained apart in two places is a value for both.
+std::unique_ptr<Conversion> converted(const Model& model, const ImportOptions& options) {
+  auto conversion = converted(model, options, {});
+  const auto first = trained_apart(model, conversion->builder);
+  std::set<std::string> as_values;
+  for (auto apart = first; apart; apart = trained_apart(model, conversion->builder)) {
+    if (!as_values.insert(apart->initializer).second) model.fail(first->message);
+    try {
+      conversion = converted(model, options, as_values);
+    } catch (const InputError&) {  // not as values either
+      model.fail(first->message);
+    }
+  }
+  return conversion;
+}
+
 }  // namespace
 
 ImportedModel import_model(Model read, const ImportOptions& options) {
@@ -107,30 +145,20 @@ ImportedModel import_model(Model read, const ImportOptions& options) {
   Model model = decided(std::move(read), options);
   lower(model);
   expect_known(model);
-  Conversion conversion(model, options.batch);
-  add_inputs(model, conversion);
-  for (const Node& node : model.nodes) {
-    if (!model.shapes.count(node.outputs[0]) || !converters().count(node.op))
-      model.fail(node, "its shape cannot be found");
-    conversion.convert(node);
-  }
-  for (const std::string& output : model.outputs)
-    if (const auto it = conversion.values.find(output); it != conversion.values.end() && !options.cross_entropy)
-      conversion.builder.outputs.push_back(it->second.tensor);
-  if (options.cross_entropy) add_losses(model, conversion, options.loss_weights);
-  run_graph_passes(conversion.builder);
-  settle_initializers(model, conversion.builder);
+  const auto conversion = converted(model, options);
+  const Builder& builder = conversion->builder;
+  settle_initializers(model, builder);
   result.initializers = model.initializers;
   const std::string name = std::filesystem::path(model.file).stem().string();
-  result.graph = conversion.builder.graph(name);
-  result.operators = static_cast<int64_t>(conversion.builder.operators().size());
+  result.graph = builder.graph(name);
+  result.operators = static_cast<int64_t>(builder.operators().size());
   if (result.operators == 0) model.fail("has nothing that is computed from the samples");
   Vector<NamedTensor> tensors;
-  for (const auto& [full, parameter] : conversion.builder.parameters()) {
+  for (const auto& [full, parameter] : builder.parameters()) {
     if (parameter.trained) result.parameters += parameter.constant.elements();
     tensors.push_back({full, parameter.constant.shape, parameter.constant.floats.get()});
   }
-  const auto& operators = conversion.builder.operators();
+  const auto& operators = builder.operators();
   result.has_loss =
       std::any_of(operators.begin(), operators.end(), [](const Builder::Operator& op) { return op.is_loss(); });
   // What the reader of graphs would refuse is found here.
@@ -138,8 +166,7 @@ ImportedModel import_model(Model read, const ImportOptions& options) {
     const Graph graph = parse_graph(JsonPlace(std::make_shared<const Json>(result.graph), model.file + " as a graph"));
     result.parameters = graph.parameter_count();
   }
-  result.weights =
-      to_safetensors({{"graph", name}, {"pytorch", pytorch_table(model, conversion.builder).dump()}}, tensors);
+  result.weights = to_safetensors({{"graph", name}, {"pytorch", pytorch_table(model, builder).dump()}}, tensors);
   return result;
 }
 

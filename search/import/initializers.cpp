@@ -142,7 +142,7 @@ bool is_weight(const std::string& op, size_t input) {
                                                                   {"MatMul", {0, 1}},
                                                                   {"Linear", {1, 2}},
                                                                   {"Gather", {0}},
-                                                                  {"LSTM", {1, 2, 3}},
+                                                                  {"LSTM", {1, 2, 3, 7}},
                                                                   {"GRU", {1, 2, 3}},
                                                                   {"RNN", {1, 2, 3}},
                                                                   {"ConvTranspose", {1, 2}},
@@ -286,15 +286,26 @@ void expect_no_hidden_ties(const Model& model) {
                    computed.name + "'");
 }
 
-void settle_initializers(Model& model, const Builder& builder) {
-  if (model.initializers.empty()) return;
+namespace {
+
+// Of initializers: the first parameter that has a part of it.
+std::map<std::string, std::string> places_of(const Model& model, const Builder& builder) {
+  std::map<std::string, std::string> places;
+  for (const auto& [name, parameter] : builder.parameters())
+    if (parameter.trained)
+      for (const std::string& origin : model.origins(parameter.constant)) places.emplace(origin, name);
+  return places;
+}
+
+}  // namespace
+
+std::optional<TrainedApart> trained_apart(const Model& model, const Builder& builder) {
+  if (model.initializers.empty()) return std::nullopt;
   const Initializer& last = model.initializers.back();
   std::vector<bool> taken(static_cast<size_t>(last.first + volume(last.shape)), false);
-  std::map<std::string, std::string> places;  // of initializers: the first parameter that has a part of it
   for (const auto& [name, parameter] : builder.parameters()) {
     const Constant& constant = parameter.constant;
     if (!parameter.trained) continue;
-    for (const std::string& origin : model.origins(constant)) places.emplace(origin, name);
     for (int64_t i = 0; i < constant.elements(); ++i) {
       const auto number = static_cast<size_t>(constant.origin.at(i));
       if (!taken[number]) {
@@ -304,12 +315,18 @@ void settle_initializers(Model& model, const Builder& builder) {
       const auto behind = std::upper_bound(model.initializers.begin(), model.initializers.end(), constant.origin.at(i),
                                            [](int64_t value, const Initializer& each) { return value < each.first; });
       const Initializer& found = *(behind - 1);
-      const std::string& place = places.at(found.name);
-      model.fail(
+      const std::string place = places_of(model, builder).at(found.name);
+      return TrainedApart{
+          found.name,
           "the initializer " + found.text() + ", first read by " + found.reader + ", would be trained apart " +
-          (place == name ? "in several places of \"" + name + "\"" : "in \"" + place + "\" and \"" + name + "\""));
+              (place == name ? "in several places of \"" + name + "\"" : "in \"" + place + "\" and \"" + name + "\"")};
     }
   }
+  return std::nullopt;
+}
+
+void settle_initializers(Model& model, const Builder& builder) {
+  const std::map<std::string, std::string> places = places_of(model, builder);
   for (Initializer& each : model.initializers) {
     if (each.fate != Fate::trained || places.count(each.name)) continue;
     const auto sum = builder.summed.find(each.name);

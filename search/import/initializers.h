@@ -9,6 +9,7 @@
 // trained apart (Origin in model.h tells).
 #pragma once
 
+#include <optional>
 #include <set>
 #include <string>
 
@@ -38,8 +39,12 @@ void freeze_initializers(Model& model);
 // Two initializers that the exporter made of one parameter (an embedding and, transposed, the scores of its tokens).
 void expect_no_hidden_ties(const Model& model);
 
-// Fails where one number of the file is in two parameters of the graph, or twice in one. Initializers that no parameter
-// has become constant: no loss reads them.
+// Of which one number is in two parameters of the graph, or twice in one.
+struct TrainedApart {
+  std::string initializer, message;
+};
+std::optional<TrainedApart> trained_apart(const Model& model, const Builder& builder);
+// Initializers that no parameter has become constant: no loss reads them.
 void settle_initializers(Model& model, const Builder& builder);
 
 }  // namespace ff::importing

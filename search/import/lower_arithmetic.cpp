@@ -75,7 +75,7 @@ std::string largest_over(Lowering& l, const std::string& x, const Vector<int>& a
 std::string repeated(Lowering& l, std::string x, const Vector<int64_t>& times) {
   for (const int axis : times.indices())
     if (times[axis] > 1) {
-      if (axis == 0) l.fail("repeats the samples, which is not understood");
+      if (axis == 0 && !l.constant(x)) l.fail("repeats the samples, which is not understood");
       x = l.concat(Vector<std::string>(static_cast<size_t>(times[axis]), x), axis);
     }
   return x;
@@ -84,6 +84,17 @@ std::string repeated(Lowering& l, std::string x, const Vector<int64_t>& times) {
 std::string negated(Lowering& l, const std::string& x) { return l.emit("Neg", {x}); }
 
 }  // namespace
+
+// Conditions of numbers: what is not 0.
+bool lower_cast(Lowering& l) {
+  if (!is_value(l, l.input(0)) || type_of_cast(l.model.integer(l.node, "to", 1)) != ElementType::boolean ||
+      type_of(l, l.input(0)) == ElementType::boolean)
+    return false;
+  const std::string zero = l.emit("Equal", {l.input(0), l.number(0)});
+  l.model.types[zero] = ElementType::boolean;
+  l.give(0, l.emit("Not", {zero}));
+  return true;
+}
 
 bool lower_reduction(Lowering& l) {
   const Vector<int> axes = reduced_axes(l);
@@ -163,8 +174,11 @@ std::string shrunk(Lowering& l, std::string constant) {
 
 // Of a value and a constant: the value is repeated where the constant is larger.
 bool combined_with_constant(Lowering& l) {
-  if (!is_value(l, l.input(0)) && !is_value(l, l.input(1))) return false;
-  const size_t place = is_value(l, l.input(0)) ? 0 : 1;
+  // Of two constants, what is trained counts as a value.
+  const auto is_trained = [&](size_t i) { return l.constant(l.input(i)) && !l.constant(l.input(i))->is_fixed(); };
+  const bool values = is_value(l, l.input(0)) || is_value(l, l.input(1));
+  if (!values && is_trained(0) == is_trained(1)) return false;
+  const size_t place = (values ? is_value(l, l.input(0)) : is_trained(0)) ? 0 : 1;
   const std::string value = l.input(place), constant = l.input(1 - place);
   const Shape out = l.model.shapes.at(l.node.outputs[0]);
   Shape x = l.shape(value);
@@ -292,6 +306,18 @@ bool lower_where(Lowering& l) {
   return true;
 }
 
+// A triangle of a value: times zeros and ones.
+bool lower_triangle(Lowering& l) {
+  const Shape shape = l.shape(l.input(0));
+  if (shape.size() < 2) return false;
+  const Shape matrix(shape.end() - 2, shape.end());
+  const std::string ones = l.add_constant(Constant::of_floats(matrix, Vector<float>(volume(matrix), 1.0f)));
+  Vector<std::string> inputs = l.node.inputs;
+  inputs[0] = ones;
+  l.give(0, l.emit("Mul", {l.input(0), l.emit("Trilu", inputs, l.node.attributes)}));
+  return true;
+}
+
 // Sums of all elements up to each: a product with zeros and ones.
 bool lower_cumulative_sum(Lowering& l) {
   if (!is_value(l, l.input(0))) return false;
@@ -304,8 +330,75 @@ bool lower_cumulative_sum(Lowering& l) {
   return true;
 }
 
+namespace {
+
+// By constant indices: elements of the axis, where they are the same for all rows; otherwise of the axis and of those
+// along which the indices differ, taken as one, or row by row.
+bool gather_by_constants(Lowering& l, const Constant& indices, int axis) {
+  const Shape x = l.shape(l.input(0));
+  Shape kept = indices.shape;
+  const Vector<int64_t> numbers = indices.as_integers();
+  Vector<int64_t> strides(kept.size(), 1);
+  for (int other = kept.count() - 2; other >= 0; --other) strides[other] = strides[other + 1] * kept[other + 1];
+  Vector<int64_t> order, behind;  // axes of the indices' rows: those that are alike, those that are not
+  for (const int other : kept.indices()) {
+    if (other != axis && kept[other] != x[other])
+      l.fail("has indices of shape " + to_string(kept) + " for shape " + to_string(x));
+    bool same = true;
+    for (int64_t e = 0; same && e < indices.elements(); ++e)
+      same = numbers[e] == numbers[e - e / strides[other] % kept[other] * strides[other]];
+    if (other != axis) (same ? order : behind).push_back(other);
+  }
+  if (!behind.empty() && behind[0] == 0) l.fail("takes elements by indices that differ among the samples");
+  int64_t rows = 1;
+  for (const int64_t other : behind) rows *= kept[other];
+  Shape result;
+  for (const int64_t other : order) result.push_back(kept[other]);
+  const int64_t size = x[axis], count = kept[axis], first = result.count();
+  const Vector<int64_t> alike = result;
+  Vector<int64_t> chosen;  // by row
+  for (int64_t row = 0; row < rows; ++row)
+    for (int64_t i = 0; i < count; ++i) {
+      int64_t at = i * strides[axis], rest = row;
+      for (int other = behind.count() - 1; other >= 0; rest /= kept[behind[other--]])
+        at += rest % kept[behind[other]] * strides[behind[other]];
+      const int64_t index = numbers[at] < 0 ? numbers[at] + size : numbers[at];
+      if (index < 0 || index >= size) l.fail("chooses what is not there");
+      chosen.push_back(index);
+    }
+  if (rows == 1) {
+    const std::string list = l.add_constant(Constant::of_integers({count}, chosen));
+    l.give(0, l.emit("Gather", {l.input(0), list}, {{"axis", int64_t{axis}}}));
+    return true;
+  }
+  constexpr int64_t most_rows = 256;
+  if (l.constant(l.input(0)) || rows > most_rows)
+    l.fail("takes elements by " + std::to_string(rows) + " different rows of indices, which is not understood");
+  for (const int64_t other : behind) result.push_back(kept[other]);
+  order.insert(order.end(), behind.begin(), behind.end());
+  order.push_back(axis);
+  result.push_back(count);
+  Shape flat = alike;
+  flat.push_back(rows);
+  flat.push_back(size);
+  const std::string all = l.reshape(l.transpose(l.input(0), order), flat);
+  Vector<std::string> parts;
+  for (int64_t row = 0; row < rows; ++row)
+    parts.push_back(l.take(l.slice(all, static_cast<int>(first), row, row + 1), static_cast<int>(first) + 1,
+                           Vector<int64_t>(chosen.begin() + row * count, chosen.begin() + (row + 1) * count)));
+  Vector<int64_t> back(order.size(), 0);
+  for (const int i : order.indices()) back[order[i]] = i;
+  l.give(0, l.transpose(l.reshape(l.concat(parts, static_cast<int>(first)), result), back));
+  return true;
+}
+
+}  // namespace
+
 // One element of each row by an index of the row: the sum of the row times zeros and a one.
 bool lower_gather_elements(Lowering& l) {
+  if (const Constant* indices = l.constant(l.input(1)); indices && l.shape(l.input(0)).size() == indices->shape.size())
+    return gather_by_constants(l, *indices,
+                               l.model.axis(l.node, l.model.integer(l.node, "axis", 0), l.shape(l.input(0)).size()));
   if (!is_value(l, l.input(0)) || !is_value(l, l.input(1))) return false;
   const Shape x = l.shape(l.input(0)), indices = l.shape(l.input(1));
   const int axis = l.model.axis(l.node, l.model.integer(l.node, "axis", 0), x.size());
@@ -499,7 +592,10 @@ bool repeated_matrices(Lowering& l) {
       result[axis] = axis < missing ? out[axis] : out[axis] / shape[axis - missing];
     return result;
   };
-  const Vector<int64_t> once(out.size(), 1), first = times(left), second = times(right);
+  const Vector<int64_t> once(out.size(), 1);
+  Vector<int64_t> first = times(left), second = times(right);
+  if (l.constant(l.input(0))) first[0] = 1;  // the same for all samples
+  if (l.constant(l.input(1))) second[0] = 1;
   if ((first == once && second == once) || first[0] != 1 || second[0] != 1) return false;
   const auto operand = [&](size_t i, Shape shape, const Vector<int64_t>& copies) {
     if (copies == once) return l.input(i);
@@ -511,11 +607,65 @@ bool repeated_matrices(Lowering& l) {
   return true;
 }
 
+// A value and constant matrices that differ along its axes before the last two (groups of channels, capsules): an
+// Einsum, whose letters are the axes that are longer than one.
+bool product_with_stack(Lowering& l) {
+  const Shape left = l.shape(l.input(0)), right = l.shape(l.input(1)), out = l.model.shapes.at(l.node.outputs[0]);
+  const int rank = std::max(left.count(), right.count());
+  const auto letters_of = [&](const Shape& shape, bool first) {
+    std::string letters;
+    for (const int axis : shape.indices()) {
+      const int place = axis + rank - shape.count();
+      const char letter = place == rank - (first ? 1 : 2) ? 'k' : static_cast<char>('A' + place);
+      letters += letter;
+    }
+    return letters;
+  };
+  std::string of_left = letters_of(left, true), of_right = letters_of(right, false), of_out;
+  for (int place = 0; place < rank; ++place) of_out += static_cast<char>('A' + place);
+  // Axes of size 1 have no letter.
+  const auto without_ones = [&](const std::string& x, std::string& letters) {
+    const Shape shape = l.shape(x);
+    Shape kept;
+    std::string rest;
+    for (const int axis : shape.indices())
+      if (const char letter = letters[static_cast<size_t>(axis)]; shape[axis] > 1 || letter == 'k' || letter == 'A') {
+        kept.push_back(shape[axis]);
+        rest += letter;
+      }
+    letters = rest;
+    return l.reshape(x, kept);
+  };
+  const bool constant_first = l.constant(l.input(0)) != nullptr;
+  std::string& of_constant = constant_first ? of_left : of_right;
+  const Shape stack = constant_first ? left : right;
+  const bool both = left.size() == right.size();  // have an axis of the samples
+  if (both && stack[0] != 1) return false;        // a matrix of its own for each sample
+  std::string a = without_ones(l.input(0), of_left), b = without_ones(l.input(1), of_right);
+  if (both) {
+    std::string& own = constant_first ? a : b;
+    Shape shape = l.shape(own);
+    shape.erase(shape.begin());
+    own = l.reshape(own, shape);
+    of_constant.erase(0, 1);
+  }
+  std::string result;
+  for (const char letter : of_out)
+    if (of_left.find(letter) != std::string::npos || of_right.find(letter) != std::string::npos) result += letter;
+  l.give(0, l.reshape(l.emit("Einsum", {a, b}, {{"equation", of_left + "," + of_right + "->" + result}}), out));
+  return true;
+}
+
 }  // namespace
 
-// One operand is a constant matrix, on the left or not trained; or a vector.
+// One operand is a constant matrix, on the left or not trained; or a vector; or constant matrices.
 bool lower_matmul(Lowering& l) {
-  const Constant *a = l.constant(l.input(0)), *b = l.constant(l.input(1));
+  // What is computed of initializers is a value.
+  const auto constant = [&](size_t i) {
+    const Constant* known = l.constant(l.input(i));
+    return known && known->computed_from.empty() ? known : nullptr;
+  };
+  const Constant *a = constant(0), *b = constant(1);
   const Shape left = l.shape(l.input(0)), right = l.shape(l.input(1)), out = l.model.shapes.at(l.node.outputs[0]);
   const auto matrix = [&](const std::string& name) {
     const Shape shape = l.shape(name);
@@ -535,7 +685,9 @@ bool lower_matmul(Lowering& l) {
     return true;
   }
   if (!a && !b) return repeated_matrices(l);
-  if (!a || b || !is_matrix(left) || right.size() < 2) return false;
+  if (!a == !b || left.size() < 2 || right.size() < 2) return false;
+  if ((a && !is_matrix(left)) || (b && !is_matrix(right))) return product_with_stack(l);
+  if (!a) return false;
   const std::string own = matrix(l.input(0));
   const int rank = right.count();
   if (a->is_fixed()) {
@@ -655,10 +807,26 @@ bool einsum_by_constant(Lowering& l, const Vector<std::string>& letters) {
 
 }  // namespace
 
-// Of one operand, or of a value and a constant.
+// Of one operand, of a value and a constant, or of several: two of them first, which sums over the letters that neither
+// another operand nor the result has.
 bool lower_einsum(Lowering& l) {
   const Vector<std::string> letters = einsum_letters(l.model, l.node);
   if (letters.size() == 2) return einsum_of_one(l, letters);
+  if (letters.size() > 3) {
+    std::string others = letters.back(), both;
+    for (int i = 2; i + 1 < letters.count(); ++i) others += letters[i];
+    for (const char letter : letters[0] + letters[1])
+      if (has_letter(others, letter) && !has_letter(both, letter)) both += letter;
+    Vector<std::string> operands{
+        l.emit("Einsum", {l.input(0), l.input(1)}, {{"equation", letters[0] + "," + letters[1] + "->" + both}})};
+    std::string equation = both;
+    for (int i = 2; i + 1 < letters.count(); ++i) {
+      operands.push_back(l.input(static_cast<size_t>(i)));
+      equation += "," + letters[i];
+    }
+    l.give(0, l.emit("Einsum", operands, {{"equation", equation + "->" + letters.back()}}));
+    return true;
+  }
   if (letters.size() != 3 || !l.constant(l.input(0)) == !l.constant(l.input(1))) return false;
   return einsum_by_constant(l, letters);
 }
@@ -667,15 +835,15 @@ bool lower_einsum(Lowering& l) {
 bool lower_gemm(Lowering& l) {
   const double alpha = l.model.number(l.node, "alpha", 1), beta = l.model.number(l.node, "beta", 1);
   const Constant *weight = l.constant(l.input(1)), *bias = l.node.has_input(2) ? l.constant(l.input(2)) : nullptr;
-  const bool fixed_bias = l.node.has_input(2) && (!bias || bias->is_fixed());
+  const bool plain = !l.node.has_input(2) || (bias && bias->is_parameter() && beta == 1 &&
+                                              bias->elements() == l.model.shapes.at(l.node.outputs[0])[1]);
   if (l.model.integer(l.node, "transA", 0) != 0) return false;
-  if (alpha == 1 && (beta == 1 || !l.node.has_input(2)) && weight && !weight->is_fixed() && !fixed_bias) return false;
+  if (alpha == 1 && plain && weight && !weight->is_fixed()) return false;
   std::string right = l.input(1);
   if (l.model.integer(l.node, "transB", 0) != 0) right = l.transpose(right, {1, 0});
   std::string y = l.emit("MatMul", {l.input(0), right});
   if (alpha != 1) y = l.emit("Mul", {y, l.number(alpha)});
   if (l.node.has_input(2) && beta != 0) {
-    if (beta != 1 && bias && !bias->is_fixed()) return false;
     std::string sum = l.input(2);
     if (beta != 1) sum = l.emit("Mul", {sum, l.number(beta)});
     y = l.emit("Add", {y, sum});

@@ -131,6 +131,14 @@ bool with_axis_of_images(Lowering& l) {
 // Of three spatial axes, or of several images of each sample.
 bool lower_conv(Lowering& l) {
   if (!l.node.has_input(1) || !l.constant(l.input(1))) return false;
+  if (const Constant* bias = l.node.has_input(2) ? l.constant(l.input(2)) : nullptr;
+      l.node.has_input(2) && !(bias && (bias->is_fixed() || bias->is_parameter()))) {  // a value: added after it
+    const std::string y = l.emit("Conv", {l.input(0), l.input(1)}, l.node.attributes);
+    Shape channels(l.shape(y).size() - 1, 1);
+    channels[0] = l.shape(y)[1];
+    l.give(0, l.emit("Add", {y, l.reshape(l.input(2), channels)}));
+    return true;
+  }
   if (with_axis_of_images(l)) return true;
   const Shape kernel = l.shape(l.input(1));
   if (kernel.size() != 5 || l.shape(l.input(0)).size() != 5) return false;
@@ -425,12 +433,13 @@ bool lower_group_normalization(Lowering& l) {
   return true;
 }
 
-// Over several axes, or with parameters that are not trained: without parameters, and those after it.
+// Over several axes, or with other parameters than those that are trained as they are (constants, 1 + weight): without
+// parameters, and those after it.
 bool lower_layer_normalization(Lowering& l) {
   const Shape x = l.shape(l.input(0));
   const int axis = l.model.axis(l.node, l.model.integer(l.node, "axis", -1), x.size());
   const bool whole = axis + 1 == x.count();
-  const auto trained = [&](size_t i) { return l.constant(l.input(i)) && !l.constant(l.input(i))->is_fixed(); };
+  const auto trained = [&](size_t i) { return l.constant(l.input(i)) && l.constant(l.input(i))->is_parameter(); };
   const bool layer = l.node.op == "LayerNormalization";
   if (whole && (!l.node.has_input(1) || (trained(1) && (!layer || trained(2))))) return false;
   if (axis == 0) l.fail("normalizes across the samples, which is not understood");
@@ -535,6 +544,8 @@ bool lower_resize(Lowering& l) {
       (r.coordinates != "half_pixel" && r.coordinates != "pytorch_half_pixel" && r.coordinates != "asymmetric" &&
        r.coordinates != "align_corners"))
     l.fail("has mode \"" + r.mode + "\" with coordinates \"" + r.coordinates + "\", which is not understood");
+  if (l.model.text(l.node, "keep_aspect_ratio_policy", "stretch") != "stretch")
+    l.fail("keeps the ratio of its sizes (keep_aspect_ratio_policy), which is not understood");
   const Vector<double> scales = resize_scales(l.model, l.node, x, out);
   std::string y = l.input(0);
   for (const int axis : x.indices()) {

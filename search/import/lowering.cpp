@@ -151,8 +151,12 @@ const std::map<std::string, LoweringRule>& lowerings() {
       {"Pad", lower_pad},
       {"DepthToSpace", lower_depth_to_space},
       {"SpaceToDepth", lower_space_to_depth},
+      {"LSTM", lower_lstm},
       {"GRU", lower_gru},
       {"RNN", lower_rnn},
+      {"Attention", lower_attention},
+      {"RotaryEmbedding", lower_rotary_embedding},
+      {"IsNaN", lower_is_nan},
       {"Tile", lower_tile},
       {"Expand", lower_expand},
       {"Concat", lower_concat},
@@ -161,6 +165,7 @@ const std::map<std::string, LoweringRule>& lowerings() {
       {"ReduceSum ReduceMax ReduceMin ReduceL1 ReduceL2 ReduceSumSquare ReduceLogSum "
        "ReduceLogSumExp ReduceMean",
        lower_reduction},
+      {"Cast", lower_cast},
       {"Reciprocal Sqrt InverseSqrt Cos Celu Softsign Swish LogSigmoid", lower_function},
       {"Add Sub Mul", lower_broadcast},
       {"Div", lower_division},
@@ -173,6 +178,7 @@ const std::map<std::string, LoweringRule>& lowerings() {
       {"Softmax LogSoftmax", lower_softmax},
       {"GatherElements", lower_gather_elements},
       {"CumSum", lower_cumulative_sum},
+      {"Trilu", lower_triangle},
       {"SoftmaxCrossEntropyLoss NegativeLogLikelihoodLoss", lower_label_loss},
   });
   return table;

@@ -80,14 +80,20 @@ bool lower_pad(Lowering&);
 bool lower_depth_to_space(Lowering&);
 bool lower_space_to_depth(Lowering&);
 
+bool lower_lstm(Lowering&);
 bool lower_gru(Lowering&);
 bool lower_rnn(Lowering&);
+
+bool lower_attention(Lowering&);
+bool lower_rotary_embedding(Lowering&);
+bool lower_is_nan(Lowering&);
 
 bool lower_tile(Lowering&);
 bool lower_expand(Lowering&);
 bool lower_concat(Lowering&);
 bool lower_slice(Lowering&);
 bool lower_gather(Lowering&);
+bool lower_cast(Lowering&);
 bool lower_reduction(Lowering&);
 bool lower_function(Lowering&);
 bool lower_broadcast(Lowering&);
@@ -101,6 +107,7 @@ bool lower_gemm(Lowering&);
 bool lower_softmax(Lowering&);
 bool lower_gather_elements(Lowering&);
 bool lower_cumulative_sum(Lowering&);
+bool lower_triangle(Lowering&);
 bool lower_label_loss(Lowering&);
 
 }  // namespace ff::importing

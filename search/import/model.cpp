@@ -36,6 +36,15 @@ bool Constant::is_partly_trained() const {
   return origin.list && std::find(origin.list->begin(), origin.list->end(), Origin::none) != origin.list->end();
 }
 
+bool Constant::is_parameter() const {
+  if (!origin.known() || !computed_from.empty()) return false;
+  if (!origin.list) return true;
+  Vector<int64_t> numbers = *origin.list;
+  std::sort(numbers.begin(), numbers.end());
+  return numbers.empty() ||
+         (numbers[0] != Origin::none && std::adjacent_find(numbers.begin(), numbers.end()) == numbers.end());
+}
+
 bool Constant::has_origin_of(const Constant& other) const {
   if (elements() != other.elements() || !origin.known() || !other.origin.known()) return false;
   if (!origin.list && !other.origin.list) return origin.first == other.origin.first;

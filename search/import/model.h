@@ -60,7 +60,9 @@ struct Constant {
   bool is_scalar() const { return elements() == 1; }
   // Is nothing in it trained?
   bool is_fixed() const { return parameter.empty() && !origin.known() && computed_from.empty(); }
-  bool is_partly_trained() const;                   // other numbers than those of initializers beside them
+  bool is_partly_trained() const;  // other numbers than those of initializers beside them
+  // Is each element a number of its own of an initializer? So a layer can have it as a parameter.
+  bool is_parameter() const;
   bool has_origin_of(const Constant& other) const;  // element by element the same numbers of the same initializers
 };
 

@@ -35,7 +35,16 @@ bool is_over_last(const Model& model, const Match& match, const std::string& nam
   const Node& mean = *match.nodes.at(name);
   const size_t rank = rank_of(model, mean.inputs[0]);
   const Vector<int64_t> axes = model.integers_or_input(mean, "axes", 1, {});
-  return rank > 0 && axes.size() == 1 && model.axis(mean, axes[0], rank) == static_cast<int>(rank) - 1;
+  return rank > 0 && axes.size() == 1 && model.axis(mean, axes[0], rank) == static_cast<int>(rank) - 1 &&
+         model.integer(mean, "keepdims", 1) != 0;
+}
+
+// Has a constant a number for each element of the last axis of x, and no other axes?
+bool is_along_last(const Model& model, const Match& match, const std::string& constant) {
+  const auto x = model.shapes.find(match.values.at("x"));
+  const Shape& shape = model.constant(match.values.at(constant))->shape;
+  return x != model.shapes.end() && !shape.empty() && shape.size() <= x->second.size() &&
+         shape.back() == x->second.back() && volume(shape) == shape.back();
 }
 
 std::optional<Node> quotient(Model& model, const Match& match) {
@@ -60,14 +69,14 @@ std::optional<Node> layer_normalization(Model& model, const Match& match) {
   const Constant* epsilon = fixed_scalar(model, match.values.at("e"));
   for (const char* mean : {"m1", "m2", "m3"})
     if (match.nodes.count(mean) && !is_over_last(model, match, mean)) return std::nullopt;
-  if (!epsilon) return std::nullopt;
+  if (!epsilon || !is_along_last(model, match, "w") || !is_along_last(model, match, "b")) return std::nullopt;
   const auto& v = match.values;
   return node("LayerNormalization", {v.at("x"), v.at("w"), v.at("b")}, {{"epsilon", epsilon->number()}});
 }
 
 std::optional<Node> rms_normalization(Model& model, const Match& match) {
   const Constant* epsilon = fixed_scalar(model, match.values.at("e"));
-  if (!epsilon || !is_over_last(model, match, "m1")) return std::nullopt;
+  if (!epsilon || !is_over_last(model, match, "m1") || !is_along_last(model, match, "w")) return std::nullopt;
   return node("RMSNormalization", {match.values.at("x"), match.values.at("w")}, {{"epsilon", epsilon->number()}});
 }
 
@@ -95,11 +104,15 @@ std::optional<Node> hard_swish(Model& model, const Match& match) {
 // Zeros around an image belong to the convolution or the average after them.
 std::optional<Node> padding(Model& model, const Match& match) {
   const Node &pad = *match.nodes.at("p"), &root = *match.root;
-  const Vector<int64_t> zeros = model.integers_or_input(pad, "pads", 1, {});
-  const size_t rank = zeros.size() / 2, spatial = rank > 2 ? rank - 2 : 0;
+  const auto padded = model.shapes.find(pad.inputs[0]);
+  const size_t rank = padded == model.shapes.end() ? 0 : padded->second.size(), spatial = rank > 2 ? rank - 2 : 0;
+  if (rank < 3) return std::nullopt;
+  const Padding both = pads_of(model, pad, padded->second);
+  Vector<int64_t> zeros = both.before;
+  zeros.insert(zeros.end(), both.behind.begin(), both.behind.end());
   const bool average = root.op == "AveragePool";
   if (pad.has_input(2) && !fixed_scalar(model, pad.inputs[2])) return std::nullopt;
-  if (rank < 3 || zeros[0] != 0 || zeros[1] != 0 || zeros[rank] != 0 || zeros[rank + 1] != 0 ||
+  if (zeros[0] != 0 || zeros[1] != 0 || zeros[rank] != 0 || zeros[rank + 1] != 0 ||
       model.text(pad, "mode", "constant") != "constant" || model.number_or_input(pad, "value", 2, 0) != 0 ||
       model.text(root, "auto_pad", "NOTSET") != "NOTSET" || (average && (model.integer(root, "ceil_mode", 0) != 0)))
     return std::nullopt;
@@ -123,7 +136,7 @@ std::optional<Node> padding(Model& model, const Match& match) {
 std::optional<Node> linear_of_product(Model& model, const Match& match) {
   const Constant &weight = *model.constant(match.values.at("w")), &bias = *model.constant(match.values.at("b"));
   if (weight.shape.size() != 2 || bias.shape != Shape{weight.shape[1]} || model.constant(match.values.at("x")) ||
-      weight.is_fixed() || bias.is_fixed())
+      !weight.is_parameter() || !bias.is_parameter())
     return std::nullopt;
   return node("Linear", {match.values.at("x"), match.values.at("w"), match.values.at("b")});
 }

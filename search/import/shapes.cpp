@@ -239,9 +239,10 @@ Shapes reduce(const Model& model, const Node& node, const Shapes& in) {
   Vector<bool> over(in[0].size(), false);
   const Vector<int64_t> axes = model.integers_or_input(node, "axes", 1, {});
   for (const int64_t axis : axes) over[model.axis(node, axis, over.size())] = true;
+  const bool all = axes.empty() && model.integer(node, "noop_with_empty_axes", 0) == 0;
   Shape out;
   for (const int axis : in[0].indices()) {
-    if (!axes.empty() && !over[axis]) out.push_back(in[0][axis]);
+    if (!all && !over[axis]) out.push_back(in[0][axis]);
     else if (keep) out.push_back(1);
   }
   return {out};
@@ -379,6 +380,22 @@ Shapes label_loss(const Model& model, const Node& node, const Shapes& in) {
   return {none ? in[1] : Shape{}, in[0]};
 }
 
+// Of queries, keys and values with an axis of heads, or without one.
+Shapes attention(const Model& model, const Node& node, const Shapes& in) {
+  expect_inputs(model, node, in, 3);
+  Shape out = in[0];
+  if ((out.size() != 3 && out.size() != 4) || in[2].size() != out.size())
+    model.fail(node, "has inputs of shapes " + to_string(in[0]) + " and " + to_string(in[2]));
+  if (out.size() == 4) {
+    out[3] = in[2][3];
+  } else {
+    const int64_t heads = model.integer(node, "kv_num_heads", 0);
+    if (heads < 1 || in[2][2] % heads != 0) model.fail(node, "has " + std::to_string(heads) + " heads of values");
+    out[2] = in[2][2] / heads * model.integer(node, "q_num_heads", 0);
+  }
+  return {out};
+}
+
 Shapes first(const Model&, const Node&, const Shapes& in) { return {in[0]}; }
 
 Shapes broadcasting(const Model& model, const Node& node, const Shapes& in) { return {broadcast(model, node, in)}; }
@@ -414,6 +431,7 @@ const std::map<std::string, Rule>& rules() {
       {"Dropout", same},
       {"Einsum", einsum},
       {"OneHot", one_hot},
+      {"Attention", attention},
       {"GatherElements", gather_elements},
       {"SoftmaxCrossEntropyLoss NegativeLogLikelihoodLoss", label_loss},
       {"ReduceMean ReduceSum ReduceMax ReduceMin ReduceProd ReduceL1 ReduceL2 ReduceSumSquare "
@@ -426,7 +444,7 @@ const std::map<std::string, Rule>& rules() {
        "GroupNormalization InverseSqrt LogSigmoid Softsign Celu Swish Sign Round ScatterND LRN Relu "
        "Sigmoid Tanh Gelu Silu Selu Softplus Mish HardSigmoid HardSwish Clip LeakyRelu PRelu Elu "
        "Identity Cast Neg Abs Sqrt Exp Log Erf CumSum Reciprocal Sin Cos Not Softmax LogSoftmax "
-       "Trilu Floor Ceil Square",
+       "Trilu Floor Ceil Square RotaryEmbedding IsNaN",
        first},
   });
   return table;
@@ -434,7 +452,7 @@ const std::map<std::string, Rule>& rules() {
 
 ElementType output_type(const Model& model, const Node& node) {
   static const std::set<std::string> booleans = {"Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual",
-                                                 "And",   "Or",   "Not",         "Xor"};
+                                                 "And",   "Or",   "Not",         "Xor",     "IsNaN"};
   if (booleans.count(node.op)) return ElementType::boolean;
   if (node.op == "OneHot") return ElementType::f32;
   if (node.op == "Cast") {
@@ -623,9 +641,28 @@ Padding padding_of(const Model& model, const Node& node, const Shape& input, con
   return padding;
 }
 
+namespace {
+
+// Inputs that a node must have.
+void expect_required_inputs(const Model& model, const Node& node) {
+  static const auto required = operator_table<size_t>({
+      {"Add Sub Mul Div Pow Mod Equal Less LessOrEqual Greater GreaterOrEqual And Or Xor MatMul Gemm Conv "
+       "ConvTranspose "
+       "Gather GatherElements CumSum PRelu SoftmaxCrossEntropyLoss NegativeLogLikelihoodLoss",
+       2},
+      {"Where LSTM GRU RNN OneHot ScatterND InstanceNormalization GroupNormalization Attention RotaryEmbedding", 3},
+  });
+  const auto it = required.find(node.op);
+  for (size_t i = 0; it != required.end() && i < it->second; ++i)
+    if (!node.has_input(i)) model.fail(node, "lacks its input " + std::to_string(i));
+}
+
+}  // namespace
+
 std::optional<Vector<Shape>> infer_shapes(const Model& model, const Node& node) {
   const auto rule = rules().find(node.op);
   if (rule == rules().end()) return std::nullopt;
+  expect_required_inputs(model, node);
   const auto in = input_shapes(model, node);
   if (!in) return std::nullopt;
   if (in->empty() || node.inputs[0].empty()) model.fail(node, "has no inputs");
@@ -672,6 +709,14 @@ void infer_shapes_and_fold(Model& model) {
   std::function<void(Node)> visit;
   ControlFlow control_flow(model, [&](Node node) { visit(std::move(node)); });
   visit = [&](Node node) {
+    if (node.op == "CastLike" && node.has_input(1)) {  // a Cast, whose type is that of the second input
+      const Constant* like = model.constant(node.inputs[1]);
+      const auto known = model.types.find(node.inputs[1]);
+      const ElementType type = like ? like->type : known == model.types.end() ? ElementType::f32 : known->second;
+      node.op = "Cast";
+      node.inputs.resize(1);
+      node.attributes = {{"to", int64_t{type == ElementType::f32 ? 1 : type == ElementType::integer ? 7 : 9}}};
+    }
     if (control_flow.expand(node)) return;
     if (auto constants = fold(model, node)) return keep_folded(model, node, std::move(*constants));
     infer_outputs(model, node);

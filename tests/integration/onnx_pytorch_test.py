@@ -362,7 +362,9 @@ class OnnxPytorchTest(unittest.TestCase):
                      "super-resolution", "CycleGAN generator", "GRU of two directions", "RNN language model", "BERT",
                      "LSTM encoder and decoder", "additive attention, GRU cells", "T5", "Deep Speech", "DLRM", "DeepFM",
                      "two towers", "DeepSets, maximum", "GCN", "GAT", "GIN", "C3D", "ConvLSTM", "TimeSformer", "RWKV",
-                     "FT-Transformer", "EGNN", "TSM", "Conv-TasNet"):
+                     "FT-Transformer", "EGNN", "TSM", "Conv-TasNet", "CoAtNet", "BEiT",
+                     "capsules", "Glow", "Gemma 2", "OPT", "Mamba",
+                     "dual-path RNN", "temporal fusion transformer", "Graphormer", "ViViT"):
             with self.subTest(name):
                 self.check_case(name)
 

@@ -149,3 +149,66 @@ TEST_CASE("recurrent layers that are not understood are refused") {
         "m.onnx: GRU \"n\": has the activations Relu,Tanh, expected Sigmoid and Tanh");
   CHECK(refusal({{"clip", 1.0}}) == "m.onnx: GRU \"n\": has an attribute clip, which is not understood");
 }
+
+TEST_CASE("elements by constant indices that are the same for all rows are a Gather") {
+  const Constant indices = Constant::of_integers({2, 3, 2}, {1, 3, 1, 3, 1, 3, 1, 3, 1, 3, 1, 3});
+  const Model model = lowered({2, 3, 4}, node("GatherElements", {"x", "i"}, {{"axis", int64_t{2}}}), {{"i", indices}});
+  CHECK(text_of(model) == "Slice[2, 3, 1] Slice[2, 3, 1] Concat[2, 3, 2]");
+}
+
+TEST_CASE("elements by constant indices of each row are taken row by row, those of other samples never") {
+  const Constant rows = Constant::of_integers({2, 2, 1}, {0, 1, 0, 1});
+  const Model model = lowered({2, 2, 3}, node("GatherElements", {"x", "i"}, {{"axis", int64_t{2}}}), {{"i", rows}});
+  CHECK(text_of(model) == "Slice[2, 1, 3] Slice[2, 1, 1] Slice[2, 1, 3] Slice[2, 1, 1] Concat[2, 2, 1]");
+  const Constant samples = Constant::of_integers({2, 1, 1}, {0, 1});
+  CHECK(message_of<InputError>([&] {
+          lowered({2, 1, 3}, node("GatherElements", {"x", "i"}, {{"axis", int64_t{2}}}), {{"i", samples}});
+        }) == "m.onnx: GatherElements \"n\": takes elements by indices that differ among the samples");
+}
+
+TEST_CASE("matrices that differ along an axis are taken one by one") {
+  Constant weight = Constant::of_floats({1, 2, 3, 4}, Vector<float>(24, 1.0f));
+  weight.parameter = "w";
+  weight.origin.first = 0;
+  const Model model = lowered({5, 2, 4, 6}, node("MatMul", {"w", "x"}), {{"w", weight}});
+  CHECK(text_of(model).find("MatMul[5, 6, 3]") != std::string::npos);
+  CHECK(model.shapes.at("y") == Shape{5, 2, 3, 6});
+}
+
+TEST_CASE("an Einsum of three operands is two of them, and the result with the third") {
+  const Model model = lowered({2, 3}, node("Einsum", {"x", "x", "x"}, {{"equation", std::string("bi,bj,bj->bij")}}));
+  CHECK(text_of(model) == "Einsum[2, 3, 3] Einsum[2, 3, 3]");
+}
+
+TEST_CASE("an LSTM of as many sequences as samples stays, of others it is unrolled") {
+  const std::map<std::string, Constant> weights = {{"w", Constant::of_floats({1, 8, 3}, Vector<float>(24, 1.0f))},
+                                                   {"r", Constant::of_floats({1, 8, 2}, Vector<float>(16, 1.0f))},
+                                                   {"p", Constant::of_floats({1, 6}, Vector<float>(6, 1.0f))}};
+  const auto lstm = [&](const Shape& x, bool peepholes) {
+    Vector<std::string> inputs{"x", "w", "r"};
+    if (peepholes) inputs.insert(inputs.end(), {"", "", "", "", "p"});
+    Model model;
+    model.file = "m.onnx";
+    model.opset = 13;
+    ModelInput input{"x", ElementType::f32, {{x[0], ""}, {x[1], ""}, {x[2], ""}}};
+    input.sample_axis = 1;
+    model.inputs = {input};
+    model.constants = weights;
+    model.nodes = {node("LSTM", inputs)};
+    model.outputs = {"y"};
+    bind_inputs(model, x[1], {});
+    infer_shapes_and_fold(model);
+    lower(model);
+    return text_of(model);
+  };
+  CHECK(lstm({2, 4, 3}, false) == "LSTM[2, 1, 4, 2]");
+  CHECK(lstm({1, 4, 3}, true).find("LSTM") == std::string::npos);
+}
+
+TEST_CASE("what would be another function is refused") {
+  CHECK(message_of<InputError>([&] {
+          lowered({2, 3, 4, 4},
+                  node("Resize", {"x", "", "", "s"}, {{"keep_aspect_ratio_policy", std::string("not_larger")}}),
+                  {{"s", integers({2, 3, 8, 6})}});
+        }) == "m.onnx: Resize \"n\": keeps the ratio of its sizes (keep_aspect_ratio_policy), which is not understood");
+}
