@@ -150,6 +150,7 @@ class Megatron {
     own.tensor = static_cast<int>(number("--tensor-model-parallel-size", 1));
     own.pipeline = static_cast<int>(number("--pipeline-model-parallel-size", 1));
     own.micro_batch = number("--micro-batch-size", 1);
+    own.context = static_cast<int>(number("--context-parallel-size", 1));
     own.expert = static_cast<int>(number("--expert-model-parallel-size", 1));
     result_.batch = number("--global-batch-size", 0);
     read_chunks();
@@ -230,11 +231,6 @@ class Megatron {
   }
 
   void read_what_is_refused() const {
-    const char* const context = "--context-parallel-size";
-    if (number(context, 1) != 1)
-      fail(
-          std::string(context) + " " + text(context, "") +
-          ": context parallelism splits attention by length, which multi_head_attention cannot be; only 1 is possible");
     const char* const tensor = "--expert-tensor-parallel-size";
     if (has(tensor) && number(tensor, 1) != result_.parallelism.tensor)
       fail(std::string(tensor) + " " + text(tensor, "") + ": experts are split as other layers are, expected " +
@@ -338,13 +334,13 @@ class Torchtitan {
     own.framework = "fsdp";
     own.tensor = static_cast<int>(number("parallelism.tensor_parallel_degree", 1));
     own.pipeline = static_cast<int>(number("parallelism.pipeline_parallel_degree", 1));
-    if (devices_ % (own.tensor * own.pipeline) != 0)
+    own.context = static_cast<int>(number("parallelism.context_parallel_degree", 1));
+    if (devices_ % (own.of_layer() * own.pipeline) != 0)
       refuse("parallelism.tensor_parallel_degree",
-             "tensor and pipeline degrees do not divide the " + std::to_string(devices_) + " devices");
-    own.data = devices_ / own.tensor / own.pipeline;
+             std::string(own.context > 1 ? "tensor, context and pipeline" : "tensor and pipeline") +
+                 " degrees do not divide the " + std::to_string(devices_) + " devices");
+    own.data = devices_ / own.of_layer() / own.pipeline;
     own.expert = static_cast<int>(number("parallelism.expert_parallel_degree", 1));
-    if (const char* const key = "parallelism.context_parallel_degree"; number(key, 1) != 1)
-      refuse(key, "context parallelism splits attention by length, which multi_head_attention cannot be");
     read_data_parallelism();
     read_batch();
     read_schedule();

@@ -41,6 +41,7 @@ FrameworkSettings megatron_arguments(const Parallelism& plan, const Graph& graph
   if (plan.chunks > 1)
     text += "--num-layers-per-virtual-pipeline-stage " + text_of(layers / (plan.pipeline * plan.chunks)) + "\n";
   if (plan.tensor > 1 && plan.sequence_parallel) text += "--sequence-parallel\n";
+  if (plan.context > 1) text += "--context-parallel-size " + text_of(plan.context) + "\n";
   if (plan.expert > 1)
     text += "--expert-model-parallel-size " + text_of(plan.expert) + "\n--expert-tensor-parallel-size " +
             text_of(plan.tensor) + "\n";
@@ -70,6 +71,7 @@ FrameworkSettings torchtitan_file(const Parallelism& plan, const Graph& graph, i
       "\ndata_parallel_shard_degree = " + text_of(shards ? plan.data : 1) +
       "\ntensor_parallel_degree = " + text_of(plan.tensor) + "\npipeline_parallel_degree = " + text_of(plan.pipeline) +
       "\n";
+  if (plan.context > 1) settings.text += "context_parallel_degree = " + text_of(plan.context) + "\n";
   if (plan.expert > 1) settings.text += "expert_parallel_degree = " + text_of(plan.expert) + "\n";
   if (plan.pipeline > 1)
     settings.text += "pipeline_parallel_schedule = \"" + std::string(plan.chunks > 1 ? "Interleaved1F1B" : "1F1B") +
@@ -96,8 +98,8 @@ FrameworkSettings deepspeed_file(const Parallelism& plan, const Graph& graph) {
                {"gradient_accumulation_steps", graph.batch_size / plan.data / plan.micro_batch},
                {"zero_optimization", {{"stage", is_sharded(plan.synchronization) ? stage : 0}}}};
   settings.text = json.dump(2) + "\n";
-  for (const auto& [key, degree] :
-       {std::pair("tp", plan.tensor), std::pair("pp", plan.pipeline), std::pair("ep", plan.expert)})
+  for (const auto& [key, degree] : {std::pair("tp", plan.tensor), std::pair("pp", plan.pipeline),
+                                    std::pair("cp", plan.context), std::pair("ep", plan.expert)})
     if (degree > 1)
       settings.not_there.push_back(std::string(key) + "=" + text_of(degree) +
                                    ": not in DeepSpeed's configuration file, the model's code says it");

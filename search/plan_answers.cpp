@@ -56,7 +56,7 @@ std::string seconds(Nanoseconds time) { return time_text(time); }
 
 Explanation best_by_value(const SettingsSearchResult& result, const std::string& setting) {
   const std::string key = setting.substr(0, setting.find('='));
-  static const Vector<std::string> keys = {"tp", "pp", "vp", "dp", "ep", "micro_batch", "sharding", "recompute"};
+  static const Vector<std::string> keys = {"tp", "pp", "vp", "dp", "cp", "ep", "micro_batch", "sharding", "recompute"};
   if (std::find(keys.begin(), keys.end(), key) == keys.end())
     throw InputError("--why " + setting + ": unknown setting" + suggestion(key, keys));
   std::map<std::pair<size_t, std::string>, const LookedAt*> best;  // numbers in their order

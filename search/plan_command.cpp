@@ -52,7 +52,7 @@ std::string search_to_text(const SettingsSearchResult& result) {
 std::string what_would_fit(const GraphAndTopology& files, const CostOptions& costs,
                            const SettingsSearchOptions& options, const std::atomic<bool>& stop) {
   std::string text;
-  for (const char* const key : {"micro_batch", "recompute", "sharding", "vp", "dp", "pp", "tp"}) {
+  for (const char* const key : {"micro_batch", "recompute", "sharding", "vp", "dp", "cp", "pp", "tp"}) {
     if (!options.given.contains(key)) continue;
     SettingsSearchOptions open = options;
     open.given.erase(key);

@@ -43,8 +43,10 @@ GraphAndTopology with_precision(GraphAndTopology files, Precision precision) {
 }
 
 Loaded::Loaded(GraphAndTopology files, CostMode mode, Vector<Profile> profiles, const FrameworkConventions& conventions)
-    : graph(graph_of_micro_batch(files.graph, files.settings.micro_batches)),
-      batch_graph(files.settings.micro_batches > 1 ? std::make_shared<const Graph>(std::move(files.graph)) : nullptr),
+    : graph(with_conventions(graph_of_micro_batch(files.graph, files.settings.micro_batches), conventions)),
+      batch_graph(files.settings.micro_batches > 1
+                      ? std::make_shared<const Graph>(with_conventions(std::move(files.graph), conventions))
+                      : nullptr),
       topology(std::move(files.topology)), settings(files.settings), replicas(std::move(files.replicas)),
       kernels(topology, mode, std::move(profiles), working_set_bytes(graph, topology), settings.precision,
               graph.optimizer.value_or(OptimizerSettings()).kind) {

@@ -167,9 +167,10 @@ Evaluator::Details SimulatedSettings::Iteration::simulated() {
 }
 
 Parallelism completed(Parallelism parallelism, const Graph& graph, const Topology& topology) {
-  const int model = parallelism.tensor * parallelism.pipeline, devices = topology.devices.count();
+  const int model = parallelism.of_layer() * parallelism.pipeline, devices = topology.devices.count();
   const auto fail = [&](const std::string& what) { throw InputError(to_string(parallelism) + ": " + what); };
-  if (devices % model != 0) fail("tp x pp does not divide the " + std::to_string(devices) + " devices");
+  if (devices % model != 0)
+    fail(product_of_degrees(parallelism) + " does not divide the " + std::to_string(devices) + " devices");
   if (parallelism.data > 0 && parallelism.data != devices / model)
     fail("the " + std::to_string(devices) + " devices make dp " + std::to_string(devices / model));
   parallelism.data = devices / model;
@@ -253,7 +254,7 @@ Vector<StageTimes> stage_times(const Parallelism& parallelism, const Graph& grap
   Vector<StageTimes> result(own.pipeline);
   const Vector<DeviceId> order = settings.topology().by_links();
   for (const int place : order.indices()) {
-    StageTimes& stage = result[place / (own.tensor * settings.groups())];
+    StageTimes& stage = result[place / (own.of_layer() * settings.groups())];
     if (const StageTimes& one = of_devices[order[place]]; one.busy() > stage.busy()) stage = one;
   }
   const Vector<int> of_chunks = layers_of_chunks(own, transformer_layers(graph).count());

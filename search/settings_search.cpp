@@ -16,9 +16,10 @@
 namespace ff {
 namespace {
 
-constexpr double margin = 0.05;          // by which simulations are expected to come out below estimates at most
-constexpr int most_chunks = 6;           // for a stage; more are looked at where they are given
-constexpr double surely_exceeds = 1.15;  // of estimated memory
+constexpr double margin = 0.05;            // by which simulations are expected to come out below estimates at most
+constexpr int most_chunks = 6;             // for a stage; more are looked at where they are given
+constexpr double surely_exceeds = 1.15;    // of estimated memory
+constexpr int64_t least_positions = 2048;  // of a part of context parallelism
 
 // What one micro-batch tells of all.
 struct ShapeCosts {
@@ -89,7 +90,7 @@ ShapeCosts costs_of_shape(const Parallelism& parallelism, const Graph& graph, co
   }
   result.stage.resize(simulated.devices.size());
   const Vector<DeviceId> order = simulated.by_links();
-  const int of_stage = parallelism.tensor * settings.groups();
+  const int of_stage = parallelism.of_layer() * settings.groups();
   for (const int place : order.indices()) result.stage[order[place]] = place / of_stage;
   for (const DeviceId device : result.stage.indices())
     result.capacity.push_back(simulated.model_of(device).memory_bytes);
@@ -154,22 +155,15 @@ class SettingsSearch {
   SettingsSearchResult run() {
     if (layers_ == 0)
       throw InputError("the graph \"" + graph_.name + "\" has no multi_head_attention: settings are for transformers");
-    add_shapes();
-    while (!queue_.empty()) {
-      const auto [bound, number] = queue_.top();
-      if (enough(bound)) break;
-      if (ended()) {
-        result_.complete = false;
-        break;
-      }
-      queue_.pop();
-      const Node node = nodes_[number];
-      if (node.simulate) simulate(node);
-      else add_settings(node);
-      if (options_.progress)
-        options_.progress({seconds_since(begin_), result_.estimated, result_.simulated,
-                           result_.best.empty() ? 0 : result_.best[0].makespan});
+    const Vector<int> contexts = context_degrees();
+    add_shapes(few_samples() || contexts.count() == 1 ? contexts : Vector<int>{1});
+    look_at_waiting();
+    if (result_.best.empty() && queue_.empty() && contexts.count() > 1 && !few_samples()) {
+      add_shapes(Vector<int>(contexts.begin() + 1, contexts.end()));
+      look_at_waiting();
     }
+    if (nodes_.empty())
+      throw InputError("no settings are possible: " + (refused_.empty() ? nothing_divides() : refused_));
     if (!queue_.empty()) result_.least_of_others = queue_.top().first;
     for (; !queue_.empty(); queue_.pop())
       if (const auto [bound, number] = queue_.top(); !nodes_[number].simulate)
@@ -186,8 +180,8 @@ class SettingsSearch {
     bool simulate = false;  // else: its shape is to be estimated
     Nanoseconds estimate = 0;
   };
-  // tp, pp, ep, samples of a micro-batch, recomputation, sharded gradients or parameters
-  using Shape = std::tuple<int, int, int, int64_t, bool, Synchronization>;
+  // tp, pp, cp, ep, samples of a micro-batch, recomputation, sharded gradients or parameters
+  using Shape = std::tuple<int, int, int, int, int64_t, bool, Synchronization>;
 
   bool given(const char* key) const { return options_.given.contains(key); }
 
@@ -239,35 +233,87 @@ class SettingsSearch {
     return {Synchronization::all_reduce, Synchronization::sharded_optimizer};
   }
 
-  void add_shapes() {
-    size_t node_size = 0;
-    for (const Vector<DeviceId>& node : devices_by_node(topology_)) node_size = std::max(node_size, node.size());
-    const int devices = topology_.devices.count();
-    std::map<std::pair<int, int64_t>, Vector<Parallelism>> shapes;  // by tp and micro-batch
-    for (int tensor = 1; tensor <= devices; ++tensor) {
-      if (devices % tensor != 0 ||
-          (given("tp") ? tensor != options_.pinned.tensor : tensor > static_cast<int>(node_size)))
-        continue;
-      for (int pipeline = 1; pipeline <= std::min(layers_, devices / tensor); ++pipeline) {
-        Parallelism shape = options_.pinned;
-        shape.tensor = tensor, shape.pipeline = pipeline, shape.data = devices / tensor / pipeline, shape.chunks = 1;
-        if (devices / tensor % pipeline != 0 || (given("pp") && pipeline != options_.pinned.pipeline) ||
-            (given("dp") && shape.data != options_.pinned.data) || graph_.batch_size % shape.data != 0)
+  void look_at_waiting() {
+    while (!queue_.empty()) {
+      const auto [bound, number] = queue_.top();
+      if (enough(bound)) break;
+      if (ended()) {
+        result_.complete = false;
+        break;
+      }
+      queue_.pop();
+      const Node node = nodes_[number];
+      if (node.simulate) simulate(node);
+      else add_settings(node);
+      if (options_.progress)
+        options_.progress({seconds_since(begin_), result_.estimated, result_.simulated,
+                           result_.best.empty() ? 0 : result_.best[0].makespan});
+    }
+  }
+
+  int node_size() const {
+    int size = 0;
+    for (const Vector<DeviceId>& node : devices_by_node(topology_)) size = std::max(size, node.count());
+    return size;
+  }
+  // Than there are groups of as many devices as tensor parallelism may take.
+  bool few_samples() const {
+    return graph_.batch_size < topology_.devices.count() / (given("tp") ? options_.pinned.tensor : node_size());
+  }
+
+  // Ascending: 1, and what is possible beyond. Not without a framework: what ffexec computes again, and keeps, is too
+  // much for large models.
+  Vector<int> context_degrees() const {
+    if (given("cp")) return {options_.pinned.context};
+    Vector<int> degrees = {1};
+    if (options_.pinned.framework == "none") return degrees;
+    int64_t positions = 0;
+    for (const Operator& op : graph_.operators) {
+      if (experts_dimension(*op.definition) >= 0) return degrees;
+      if (op.definition->type() == "multi_head_attention")
+        positions = std::max(positions, graph_.tensors[op.outputs[0]].shape[1]);
+    }
+    for (int degree = 2; positions / degree >= least_positions && topology_.devices.count() % degree == 0; degree *= 2)
+      degrees.push_back(degree);
+    return degrees;
+  }
+
+  void add_shapes(const Vector<int>& contexts) {
+    const int devices = topology_.devices.count(), most_tensor = node_size();
+    std::map<std::tuple<int, int, int64_t>, Vector<Parallelism>> shapes;  // by tp, cp and micro-batch
+    for (const int context : contexts)
+      for (int tensor = 1; tensor <= devices / context; ++tensor) {
+        if (devices % (tensor * context) != 0 ||
+            (given("tp") ? tensor != options_.pinned.tensor : tensor > most_tensor))
           continue;
-        if (!given("sharding")) shape.synchronization = Synchronization::all_reduce;
-        if (!given("recompute")) shape.recompute = false;
-        for (const int64_t size : micro_batch_sizes(graph_.batch_size / shape.data, pipeline)) {
-          shape.micro_batch = size;
-          for (const int expert : expert_degrees(shape.data)) {
-            shape.expert = expert;
-            shapes[{tensor, size}].push_back(shape);
-          }
+        for (int pipeline = 1; pipeline <= std::min(layers_, devices / tensor / context); ++pipeline) {
+          if (devices / tensor / context % pipeline != 0) continue;
+          Parallelism shape = options_.pinned;
+          shape.tensor = tensor, shape.context = context, shape.pipeline = pipeline, shape.chunks = 1;
+          shape.data = devices / shape.of_layer() / pipeline;
+          for (const Parallelism& one : with_micro_batches(shape))
+            shapes[{tensor, context, one.micro_batch}].push_back(one);
         }
       }
+    for (auto& [key, of_key] : shapes) add_bounded(of_key);
+  }
+
+  // None where the shape is not what is given, or its groups do not divide the batch.
+  Vector<Parallelism> with_micro_batches(Parallelism shape) const {
+    if ((given("pp") && shape.pipeline != options_.pinned.pipeline) ||
+        (given("dp") && shape.data != options_.pinned.data) || graph_.batch_size % shape.data != 0)
+      return {};
+    if (!given("sharding")) shape.synchronization = Synchronization::all_reduce;
+    if (!given("recompute")) shape.recompute = false;
+    Vector<Parallelism> result;
+    for (const int64_t size : micro_batch_sizes(graph_.batch_size / shape.data, shape.pipeline)) {
+      shape.micro_batch = size;
+      for (const int expert : expert_degrees(shape.data)) {
+        shape.expert = expert;
+        result.push_back(shape);
+      }
     }
-    for (auto& [key, of_key] : shapes) add_shapes(of_key);
-    if (queue_.empty())
-      throw InputError("no settings are possible: " + (refused_.empty() ? nothing_divides() : refused_));
+    return result;
   }
 
   // Divisors of the experts and of the data-parallel groups.
@@ -283,13 +329,13 @@ class SettingsSearch {
   }
 
   std::string nothing_divides() const {
-    return "tp x pp must divide the " + std::to_string(topology_.devices.count()) +
+    return product_of_degrees(options_.pinned) + " must divide the " + std::to_string(topology_.devices.count()) +
            " devices, and the data-parallel groups and micro-batches the batch of " +
            std::to_string(graph_.batch_size) + " samples";
   }
 
-  // Of one tensor-parallel degree and micro-batch: the model's compute time is the same for any number of stages.
-  void add_shapes(const Vector<Parallelism>& shapes) {
+  // Of the same tp, cp and micro-batch: the model's compute time is the same for any number of stages.
+  void add_bounded(const Vector<Parallelism>& shapes) {
     const ShapeCosts* known = nullptr;
     for (const Parallelism& shape : shapes)
       if ((known = costs_of(shape))) break;
@@ -302,7 +348,7 @@ class SettingsSearch {
                                                                 : 4);
       const double fill = static_cast<double>(shape.pipeline - 1) / of_stage.back();
       const double bound =
-          (micro_batches(shape) + fill) * static_cast<double>(known->compute) / (shape.tensor * shape.pipeline);
+          (micro_batches(shape) + fill) * static_cast<double>(known->compute) / (shape.of_layer() * shape.pipeline);
       add(static_cast<Nanoseconds>(bound), {shape});
     }
   }
@@ -313,7 +359,8 @@ class SettingsSearch {
     own.chunks = 1;
     if (own.synchronization == Synchronization::sharded_optimizer) own.synchronization = Synchronization::all_reduce;
     if (own.pipeline != own.layers.count()) own.layers.clear();
-    const Shape shape{own.tensor, own.pipeline, own.expert, own.micro_batch, own.recompute, own.synchronization};
+    const Shape shape{own.tensor,      own.pipeline,  own.context,        own.expert,
+                      own.micro_batch, own.recompute, own.synchronization};
     const auto found = shapes_.find(shape);
     if (found != shapes_.end()) return found->second ? &*found->second : nullptr;
     std::optional<ShapeCosts>& costs = shapes_[shape];

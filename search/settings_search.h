@@ -18,7 +18,7 @@ struct SettingsSearchProgress {
 
 struct SettingsSearchOptions {
   Parallelism pinned;           // what stays as it is: the keys of `given`, attention and framework
-  std::set<std::string> given;  // tp, pp, vp, dp, micro_batch, sharding, recompute
+  std::set<std::string> given;  // tp, pp, vp, dp, cp, ep, micro_batch, sharding, recompute
   int top = 10;                 // how many of the fastest are looked for
   double budget_s = 0;          // 0: none
   std::function<void(const SettingsSearchProgress&)> progress;
@@ -50,7 +50,9 @@ struct SettingsSearchResult {
 // Looks at each divisor of the devices as tensor-parallel degree, within a node, and as number of stages; at
 // micro-batches of powers of two, and without stages whole groups; up to six chunks that divide the layers equally, for
 // micro-batches that the stages divide; sharding, with stages that of the optimizer's state alone, as more would be
-// exchanged for each micro-batch; recomputation of all or nothing.
+// exchanged for each micro-batch; recomputation of all or nothing. Context parallelism is looked at with a framework,
+// where the batch has fewer samples than there are nodes, or where nothing fits without it: by powers of two that leave
+// each part at least 2,048 positions.
 //
 // Settings wait in the order of a bound: first the compute time of the model spread evenly over stages, then an
 // estimate from one micro-batch that is simulated: its time, and for each further one that of the busiest device with

@@ -96,7 +96,9 @@ MultiHeadAttention::MultiHeadAttention(const OperatorRequest& request)
       parameters_.push_back({"key_value_bias", {2, key_value_channels}});
     }
   }
-  dimensions_ = {{"sample", DimensionKind::sample, shape[0]}, {"head", DimensionKind::parameter, key_value_heads}};
+  dimensions_ = {{"sample", DimensionKind::sample, shape[0]},
+                 {"length", DimensionKind::attribute, length},
+                 {"head", DimensionKind::parameter, key_value_heads}};
 }
 
 void MultiHeadAttention::read_rotary_channels(const OperatorRequest& request) {
@@ -121,34 +123,61 @@ void MultiHeadAttention::read_rotary_channels(const OperatorRequest& request) {
 
 MultiHeadAttention::Projected MultiHeadAttention::projected(const Block& part) const {
   Projected result;
-  result.rows = part[0].size() * length;
-  result.key_width = part[1].size() * head_channels;
+  result.samples = part[0].size();
+  const Interval keys = key_positions(part);
+  result.first_query = part[1].begin - keys.begin;
+  result.queries = part[1].size();
+  result.positions = keys.size();
+  result.key_width = part[2].size() * head_channels;
   result.query_width = group * result.key_width;
-  if (group == 1) {
+  result.weights = group == 1 ? 1 : 2;
+  if (group == 1 && result.queries == result.positions) {
     result.keys = result.query_width;
     result.query_stride = result.key_stride = 3 * result.query_width;
-    result.matrices = {{0, 3 * result.query_width}};
-  } else {
-    result.keys = result.rows * result.query_width;
-    result.query_stride = result.query_width;
-    result.key_stride = 2 * result.key_width;
-    result.matrices = {{0, result.query_width}, {result.keys, 2 * result.key_width}};
+    result.matrices = {{0, 3 * result.query_width, 0, 0, 0, result.positions}};
+    return result;
   }
+  result.keys = result.query_rows() * result.query_width;
+  result.query_stride = result.query_width;
+  result.key_stride = 2 * result.key_width;
+  const int64_t key_row = group == 1 ? result.query_width : 0;  // queries come first in a weight of all three
+  result.matrices = {{result.keys, result.key_stride, result.weights - 1, key_row, 0, result.positions},
+                     {0, result.query_width, 0, 0, result.first_query, result.queries}};
   return result;
+}
+
+int64_t MultiHeadAttention::scores(const Block& part) const {
+  const Interval queries = part[1];
+  const bool masked = causal && !exchanges_keys_;
+  const int64_t of_head = masked ? (queries.end + queries.begin) * queries.size() : queries.size() * length;
+  return part[0].size() * part[2].size() * group * of_head;
+}
+
+int64_t MultiHeadAttention::exchanged_bytes(const Block& part) const {
+  if (!exchanges_keys_ || part[1].size() == length) return 0;
+  return part[0].size() * length * 2 * part[2].size() * head_channels * activation_bytes();
+}
+
+// A part's own of what is exchanged. The reduction of statistics is costed as an all-reduce, a reduce-scatter and an
+// all-gather of so many bytes: forward has the half of that.
+int64_t MultiHeadAttention::statistics_bytes(const Block& part, bool backward) const {
+  return exchanged_bytes(part) * part[1].size() / length / (backward ? 1 : 2);
 }
 
 Block MultiHeadAttention::output_block(int, const Block& part) const {
   const int64_t width = group * head_channels;  // of the queries that one head of keys and values serves
-  return {part[0], {0, length}, {part[1].begin * width, part[1].end * width}};
+  return {part[0], part[1], {part[2].begin * width, part[2].end * width}};
 }
 
-Block MultiHeadAttention::input_block(int, const Block& part) const { return {part[0], {0, length}, {0, channels}}; }
+Block MultiHeadAttention::input_block(int, const Block& part) const {
+  return {part[0], key_positions(part), {0, channels}};
+}
 
 Block MultiHeadAttention::parameter_block(int parameter, const Block& part) const {
   Block block(parameters_[parameter].shape);
   const bool query = group > 1 && parameter % 2 == 0;  // else of keys and values, or of all three
   const int64_t width = query ? group * head_channels : head_channels;
-  block[query ? 0 : 1] = {part[1].begin * width, part[1].end * width};
+  block[query ? 0 : 1] = {part[2].begin * width, part[2].end * width};
   return block;
 }
 
@@ -165,16 +194,17 @@ std::string MultiHeadAttention::attribute_text() const {
 // Queries, keys, values and their gradients; a logarithm for each query and head; a tile's probabilities and their
 // gradients, which GPUs have in shared memory; cosines and sines of all positions.
 int64_t MultiHeadAttention::workspace_bytes(const Block& part) const {
-  return (2 * projected(part).size() + part.volume() * group * length + 2 * tile_queries() * length +
-          length * rotary_channels) *
+  const int64_t positions = keys_of(part);
+  return (2 * projected(part).size() + part.volume() * group + 2 * tile_queries(part) * positions +
+          positions * rotary_channels) *
          element_bytes;
 }
 
 Work MultiHeadAttention::forward_work(const Block& part) const {
   const Projected widths = projected(part);
-  const int64_t turned = widths.rows * (widths.query_width + widths.key_width) / head_channels * rotary_channels;
-  const double products =
-      2.0 * static_cast<double>(widths.size() * channels + 2 * widths.rows * widths.query_width * length);
+  const int64_t turned = (widths.query_rows() * widths.query_width + widths.key_rows() * widths.key_width) /
+                         head_channels * rotary_channels;
+  const double products = 2.0 * static_cast<double>(widths.size() * channels + 2 * scores(part) * head_channels);
   // Queries, keys and values are written and read. Rotation takes two products and a sum for each channel, which is
   // read and written.
   return {products + 3.0 * static_cast<double>(turned),
@@ -184,15 +214,12 @@ Work MultiHeadAttention::forward_work(const Block& part) const {
 // Twice the forward pass, and the scores once more.
 Work MultiHeadAttention::backward_work(const Block& part, bool) const {
   const Work forward = forward_work(part);
-  const Projected widths = projected(part);
-  const double scores = 2.0 * static_cast<double>(widths.rows * widths.query_width * length);
-  return {2 * forward.flops + scores, 2 * forward.bytes};
+  return {2 * forward.flops + 2.0 * static_cast<double>(scores(part) * head_channels), 2 * forward.bytes};
 }
 
 AttentionWork MultiHeadAttention::attention_work(const Block& part, bool backward) const {
-  const Projected widths = projected(part);
-  const double product = 2.0 * static_cast<double>(widths.rows * widths.query_width * length);
-  return {(backward ? 5 : 2) * product, length, head_channels, causal};
+  const double product = 2.0 * static_cast<double>(scores(part) * head_channels);
+  return {(backward ? 5 : 2) * product, keys_of(part), head_channels, causal};
 }
 
 std::unique_ptr<OperatorDefinition> make_attention(const OperatorRequest& request) {

@@ -151,7 +151,7 @@ class AnalyticKernel {
     if (shape.count() != 3) return 1;
     const Block block = definition.output_block(0, part);
     if (block[2].size() != shape[2] || block[1].size() == 0) return 1;
-    return static_cast<double>(shape[1]) / static_cast<double>(block[1].size());
+    return std::max(1.0, static_cast<double>(shape[1]) / static_cast<double>(block[1].size()) / conventions_.context);
   }
 
   const DeviceModel& model_;

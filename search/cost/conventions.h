@@ -8,6 +8,7 @@ namespace ff {
 
 class Block;
 class OperatorDefinition;
+struct Graph;
 
 struct FrameworkConventions {
   // Attention writes and reads its probabilities.
@@ -30,6 +31,10 @@ struct FrameworkConventions {
   bool accumulates_in_products = false;
   // What lies between the products that tensor parallelism splits is computed by each device of a group, in full.
   bool replicates_length = false;
+  // By how many devices the length is split apart from tensor parallelism.
+  int context = 1;
+  // Parts of attention by length exchange keys and values (MultiHeadAttention::exchange_keys).
+  bool exchanges_keys = false;
   // In a pipeline a device goes through with the pass of a micro-batch before it begins with another one.
   bool whole_passes = false;
   // Collectives of parameters run while the device computes, and occupy a part of it (KernelEfficiency::collectives).
@@ -74,12 +79,16 @@ constexpr double unfused_loss_forward_bytes = 6 + 8, unfused_loss_backward_bytes
 
 // Bytes that a part keeps from forward to backward, beyond inputs and outputs, in the types of mixed precision.
 // Attention: queries, keys and values, and a f32 logarithm for each query and head; if it stores probabilities, these
-// instead of the logarithms. An unfused loss by classes: f32 logarithms of probabilities. All others as ffexec.
+// instead of the logarithms. An unfused loss by classes: f32 logarithms of probabilities. All others as ffexec. Other
+// parts' keys and values are not among it: they are gathered for as long as the kernels run.
 int64_t framework_workspace_bytes(const OperatorDefinition& definition, const Block& part,
                                   const FrameworkConventions& conventions);
-// Beyond that, while the part's kernels run: gradients of queries, keys, values and stored probabilities; an unfused
-// loss has two f32 gradients of the logits.
+// Beyond that, while the part's kernels run: gradients of queries, keys, values and stored probabilities, keys and
+// values of other parts with theirs; an unfused loss has two f32 gradients of the logits.
 int64_t framework_scratch_bytes(const OperatorDefinition& definition, const Block& part,
                                 const FrameworkConventions& conventions);
+
+// The graph with definitions that follow the conventions: of attention that exchanges keys.
+Graph with_conventions(Graph graph, const FrameworkConventions& conventions);
 
 }  // namespace ff

@@ -165,6 +165,7 @@ int64_t MemoryModel::scratch(const PartBytes& bytes, int part, DeviceId device) 
 MemoryModel::NeedList MemoryModel::needs_of_statistics(OperatorId id, const Strategy& strategy) const {
   const Operator& op = graph().operators[id];
   NeedList needs;
+  if (framework_.exchanges_keys && op.definition->type() == "multi_head_attention") return needs;  // scratch memory
   for (Direction direction : directions) {
     if (direction == Direction::backward && !op.has_backward) continue;
     for (const StatisticsReduction& reduction : statistics_reductions(*op.definition, strategy[id], direction)) {

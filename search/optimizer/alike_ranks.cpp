@@ -182,10 +182,10 @@ Vector<bool> keep_to_themselves(const Vector<Vector<int32_t>>& resources) {
 
 }  // namespace
 
-Vector<Vector<DeviceId>> tensor_parallel_ranks(const Parallelism& parallelism, const Topology& topology) {
-  Vector<Vector<DeviceId>> ranks(parallelism.tensor);
+Vector<Vector<DeviceId>> ranks_of_layers(const Parallelism& parallelism, const Topology& topology) {
+  Vector<Vector<DeviceId>> ranks(parallelism.of_layer());
   const Vector<DeviceId> order = topology.by_links();
-  for (const int place : order.indices()) ranks[place % parallelism.tensor].push_back(order[place]);
+  for (const int place : order.indices()) ranks[place % parallelism.of_layer()].push_back(order[place]);
   return ranks;
 }
 
@@ -215,12 +215,12 @@ Vector<int> alike_ranks(const Vector<Vector<DeviceId>>& ranks, const Strategy& s
 
 std::shared_ptr<const Replicas> with_stand_ins(const Problem& problem, const Parallelism& parallelism,
                                                const Strategy& strategy) {
-  if (parallelism.tensor == 1) return problem.replicas;
+  if (parallelism.of_layer() == 1) return problem.replicas;
   Problem one = problem;
   one.settings.micro_batches = 1;
   one.batch_graph = nullptr;
   Evaluator evaluator(one);
-  const Vector<Vector<DeviceId>> ranks = tensor_parallel_ranks(parallelism, problem.topology);
+  const Vector<Vector<DeviceId>> ranks = ranks_of_layers(parallelism, problem.topology);
   const Vector<int> firsts = alike_ranks(ranks, strategy, evaluator);
   bool any = false;
   for (const int rank : ranks.indices()) any = any || firsts[rank] != rank;

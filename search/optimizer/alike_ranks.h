@@ -1,4 +1,5 @@
-// Devices of a tensor-parallel group that do the same at the same time, of which one is simulated for all.
+// Devices that split the layers of a group, by tensor and context parallelism, and do the same at the same time: one is
+// simulated for all of them.
 //
 // Where two devices of a group have the same tasks with the same costs, exchange blocks with devices of their own rank
 // alone, meet other ranks only in collectives of the whole group, and share no link with them but for these, they have
@@ -13,16 +14,15 @@
 
 namespace ff {
 
-// [rank]: the devices with this place in their tensor-parallel groups; those at equal places of two ranks belong to one
-// group.
-Vector<Vector<DeviceId>> tensor_parallel_ranks(const Parallelism& parallelism, const Topology& topology);
+// [rank]: the devices with this place in their groups; those at equal places of two ranks belong to one group.
+Vector<Vector<DeviceId>> ranks_of_layers(const Parallelism& parallelism, const Topology& topology);
 
 // [rank]: the first rank that does what it does, at the same time. Compared task by task with their costs, and the
 // memory that they need. `strategy` is that of one micro-batch, as is the evaluator's graph: the others have the same
 // tasks.
 Vector<int> alike_ranks(const Vector<Vector<DeviceId>>& ranks, const Strategy& strategy, Evaluator& evaluator);
 
-// The problem's replicas, with stand-ins among the devices of each tensor-parallel group where some do the same.
+// The problem's replicas, with stand-ins among the devices that split the layers of each group where some do the same.
 // `strategy` of one micro-batch, with these settings.
 std::shared_ptr<const Replicas> with_stand_ins(const Problem& problem, const Parallelism& parallelism,
                                                const Strategy& strategy);

@@ -13,10 +13,10 @@ namespace {
 
 // [group]: its devices, stage by stage (parallelism.h says how ranks are numbered).
 Vector<Vector<DeviceId>> data_parallel_groups(const Parallelism& parallelism, const Topology& topology) {
-  const int tensor = parallelism.tensor, data = parallelism.data;
+  const int of_layer = parallelism.of_layer(), data = parallelism.data;
   Vector<Vector<DeviceId>> groups(data);
   const Vector<DeviceId> order = topology.by_links();
-  for (const int rank : order.indices()) groups[rank / tensor % data].push_back(order[rank]);
+  for (const int rank : order.indices()) groups[rank / of_layer % data].push_back(order[rank]);
   return groups;
 }
 
@@ -50,17 +50,18 @@ bool groups_are_apart(Parallelism two, const Graph& graph, const Topology& topol
   return true;
 }
 
-// Devices among which parameters are synchronized: those of a stage with the same place in their groups, all of a
+// Devices among which parameters are synchronized: those of a stage with the same tensor-parallel rank, all of a
 // stage, and all of the first and the last stage, which may share an embedding.
 Vector<Vector<DeviceId>> parameter_holders(const Parallelism& parallelism, const Vector<Vector<DeviceId>>& groups) {
-  const int tensor = parallelism.tensor;
+  const int tensor = parallelism.tensor, of_layer = parallelism.of_layer();
   Vector<Vector<DeviceId>> holders;
   Vector<DeviceId> first_and_last;
   for (int stage = 0; stage < parallelism.pipeline; ++stage) {
     Vector<DeviceId> all;
-    for (int place = stage * tensor; place < (stage + 1) * tensor; ++place) {
+    for (int rank = 0; rank < tensor; ++rank) {
       Vector<DeviceId>& some = holders.emplace_back();
-      for (const Vector<DeviceId>& group : groups) some.push_back(group[place]);
+      for (const Vector<DeviceId>& group : groups)
+        for (int place = rank; place < of_layer; place += tensor) some.push_back(group[stage * of_layer + place]);
       all.insert(all.end(), some.begin(), some.end());
       std::sort(some.begin(), some.end());
     }

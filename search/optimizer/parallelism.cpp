@@ -137,6 +137,19 @@ void check_experts(const Graph& graph, const Parallelism& parallelism) {
   if (!experts) throw InputError(text + ": the graph \"" + graph.name + "\" has no experts (expert_linear)");
 }
 
+void check_context(const Graph& graph, int context) {
+  if (context == 1) return;
+  const std::string text = "cp=" + std::to_string(context);
+  for (const Operator& op : graph.operators) {
+    if (experts_dimension(*op.definition) >= 0)
+      throw InputError(text + ": the graph \"" + graph.name +
+                       "\" has experts, which take tokens of the whole length; only 1 is possible");
+    if (op.definition->type() != "multi_head_attention") continue;
+    if (const int64_t positions = graph.tensors[op.outputs[0]].shape[1]; positions < context)
+      throw InputError(text + ": operator \"" + op.name + "\" has only " + std::to_string(positions) + " positions");
+  }
+}
+
 void check_heads(const Graph& graph, int tensor) {
   for (const Operator& op : graph.operators)
     for (const ParallelDimension& dimension : op.definition->dimensions())
@@ -170,12 +183,8 @@ Parallelism parse_parallelism(const std::string& text) {
     else if (key == "framework")
       result.framework = one_of(key, value, {"none", "megatron", "fsdp", "composer", "deepspeed"});
     else if (key == "ep") result.expert = static_cast<int>(number(key, value));
-    else if (key == "precision") precision_of(value);  // precision_of_settings
-    else if (number(key, value) != 1) {
-      throw InputError("cp=" + value +
-                       ": context parallelism splits attention by length, which multi_head_attention cannot be; only 1 "
-                       "is possible");
-    }
+    else if (key == "cp") result.context = static_cast<int>(number(key, value));
+    else precision_of(value);  // precision_of_settings
   }
   if (!sequence_parallel && result.tensor > 1 && result.framework != "megatron" && result.framework != "deepspeed")
     throw InputError(
@@ -216,6 +225,8 @@ FrameworkConventions conventions_of(const Parallelism& parallelism) {
   result.whole_passes = true;
   result.accumulates_in_products = parallelism.framework == "megatron";
   result.replicates_length = !parallelism.sequence_parallel && parallelism.tensor > 1;
+  result.context = parallelism.context;
+  result.exchanges_keys = parallelism.context > 1;
   result.overlapped_collectives = true;
   result.framework_memory = true;
   result.gathers_inputs_again = parallelism.framework == "megatron" && parallelism.sequence_parallel;
@@ -230,6 +241,7 @@ std::string to_string(const Parallelism& parallelism) {
   std::string text = "tp=" + std::to_string(parallelism.tensor) + ",pp=" + std::to_string(parallelism.pipeline) +
                      ",vp=" + std::to_string(parallelism.chunks) + ",dp=" + std::to_string(parallelism.data) +
                      ",micro_batch=" + std::to_string(parallelism.micro_batch);
+  if (parallelism.context > 1) text += ",cp=" + std::to_string(parallelism.context);
   if (parallelism.expert > 1) text += ",ep=" + std::to_string(parallelism.expert);
   text += ",sharding=" + std::string(sharding_name(parallelism.synchronization));
   const bool selective = parallelism.attention == "stored" && parallelism.recompute_attention;
@@ -279,19 +291,23 @@ Vector<int> layers_of_chunks(const Parallelism& parallelism, int layers) {
   return result;
 }
 
+std::string product_of_degrees(const Parallelism& parallelism) {
+  return parallelism.context > 1 ? "tp x cp x pp" : "tp x pp";
+}
+
 ParallelPlan plan_of(Parallelism& parallelism, const Graph& graph, const Topology& topology) {
   const Vector<OperatorId> layers = transformer_layers(graph);
   if (layers.empty())
     throw InputError("the graph \"" + graph.name + "\" has no multi_head_attention: the settings are for transformers");
-  const int devices = topology.devices.count(), model = parallelism.tensor * parallelism.pipeline;
-  expect_divisible(
-      devices, model,
-      "tp x pp = " + std::to_string(model) + " does not divide the " + std::to_string(devices) + " devices");
+  const int devices = topology.devices.count(), model = parallelism.of_layer() * parallelism.pipeline;
+  const std::string product = product_of_degrees(parallelism) + " = " + std::to_string(model);
+  expect_divisible(devices, model, product + " does not divide the " + std::to_string(devices) + " devices");
   if (parallelism.data > 0 && parallelism.data != devices / model)
-    throw InputError("dp=" + std::to_string(parallelism.data) + ": " + std::to_string(devices) +
-                     " devices and tp x pp = " + std::to_string(model) + " make it " + std::to_string(devices / model));
+    throw InputError("dp=" + std::to_string(parallelism.data) + ": " + std::to_string(devices) + " devices and " +
+                     product + " make it " + std::to_string(devices / model));
   parallelism.data = devices / model;
   check_heads(graph, parallelism.tensor);
+  check_context(graph, parallelism.context);
   check_experts(graph, parallelism);
   const int64_t batch = graph.batch_size;
   expect_divisible(
@@ -314,14 +330,13 @@ ParallelPlan plan_of(Parallelism& parallelism, const Graph& graph, const Topolog
             : recomputation_of_first_layers(graph, layer_of, places, parallelism.recompute_layers);
   const Graph of_micro_batch = graph_of_micro_batch(graph, plan.settings.micro_batches);
   const Vector<DeviceId> order = topology.by_links();
-  const int of_stage = parallelism.tensor * parallelism.data;
+  const int of_stage = parallelism.of_layer() * parallelism.data;
   plan.strategy = tensor_parallel(
-      of_micro_batch, parallelism.tensor, parallelism.data,
+      of_micro_batch, {parallelism.tensor, parallelism.context, parallelism.data, parallelism.expert},
       [&](OperatorId op) {
         const int chunk = places[layer_of[op]].chunk;
         return std::span(order.begin() + (chunk % parallelism.pipeline) * of_stage, static_cast<size_t>(of_stage));
-      },
-      parallelism.expert);
+      });
   return plan;
 }
 
@@ -376,8 +391,10 @@ Parallelism nearest_parallelism(const Graph& graph, const Topology& topology, co
     if (definition.type() != "multi_head_attention") continue;
     ++layers;
     const auto& dimensions = definition.dimensions();
-    for (const int d : dimensions.indices())
+    for (const int d : dimensions.indices()) {
       if (dimensions[d].name == "head") nearest.tensor = std::max(nearest.tensor, strategy[op].degrees[d]);
+      if (dimensions[d].name == "length") nearest.context = std::max(nearest.context, strategy[op].degrees[d]);
+    }
     groups = std::max<int64_t>(groups, strategy[op].degrees[0]);
     Vector<DeviceId> devices = strategy[op].devices;
     sort_and_unique(devices);
@@ -392,13 +409,15 @@ Parallelism nearest_parallelism(const Graph& graph, const Topology& topology, co
     throw InputError("the graph \"" + graph.name + "\" has no multi_head_attention: settings are for transformers");
   const int devices = topology.devices.count();
   nearest.pipeline = static_cast<int>(std::ssize(stages));
+  if (nearest.expert > 1) nearest.context = 1;
   while (nearest.tensor > 1 && devices % nearest.tensor != 0) --nearest.tensor;
-  while (nearest.pipeline > 1 && (devices % (nearest.tensor * nearest.pipeline) != 0 || layers < nearest.pipeline))
+  while (nearest.context > 1 && devices % nearest.of_layer() != 0) --nearest.context;
+  while (nearest.pipeline > 1 && (devices % (nearest.of_layer() * nearest.pipeline) != 0 || layers < nearest.pipeline))
     --nearest.pipeline;
   nearest.chunks = std::max(1, places.count() / nearest.pipeline);
   if (nearest.pipeline == 1) nearest.chunks = 1;
   while (nearest.chunks > 1 && layers < nearest.pipeline * nearest.chunks) --nearest.chunks;
-  nearest.data = devices / (nearest.tensor * nearest.pipeline);
+  nearest.data = devices / (nearest.of_layer() * nearest.pipeline);
   while (nearest.data % nearest.expert != 0) --nearest.expert;
   const int64_t of_group = graph.batch_size / nearest.data;
   if (graph.batch_size % nearest.data != 0)

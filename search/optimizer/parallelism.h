@@ -7,7 +7,7 @@
 //                      first chunk, what is after the last layer in the last
 //   vp                 chunks of layers per stage (interleaved: Narayanan et al. 2021, arXiv 2104.04473, section 2.2)
 //   micro_batch        samples of a micro-batch on each data-parallel group
-//   dp                 devices / (tp x pp); may be given, to be checked
+//   dp                 devices / (tp x cp x pp); may be given, to be checked
 //   sharding           none, optimizer, gradients, parameters (ZeRO-1 to ZeRO-3)
 //   sequence_parallel  on: what is between the layers is split by length (Korthikanti et al. 2022, arXiv 2205.05198);
 //                      off, with framework=megatron or deepspeed: each device of a group computes all of it
@@ -15,7 +15,8 @@
 //   recompute          none, selective, full
 //   recompute_layers   with recompute=full: so many of the first layers of each chunk are recomputed; default: all
 //   ep                 data-parallel groups that split the experts, neighbouring ones (GShard: Lepikhin et al. 2020)
-//   cp                 context parallelism: 1
+//   cp                 devices that split the length of every operator, attention's queries too (context parallelism:
+//                      Liu et al. 2023, arXiv 2310.01889)
 //   attention          fused: no probabilities are stored; flash1: the same, at the rates of FlashAttention's first
 //                      generation, whose successor is fused; triton: the same, written in Triton; stored: they are, as
 //                      far as times are concerned
@@ -27,7 +28,7 @@
 //                      clipped; collectives of parameters take a part of the device; fsdp's optimizer is a sequence of
 //                      kernels
 //
-// Ranks are numbered as Megatron-LM does: tp varies fastest, then dp, then pp, over the devices in the order of the
+// Ranks are numbered as Megatron-LM does: tp varies fastest, then cp, dp and pp, over the devices in the order of the
 // topology's links.
 #pragma once
 
@@ -50,7 +51,8 @@ struct Parallelism {
   std::string attention = "fused", framework = "none";
   Vector<int> layers = {};   // [chunk]; empty: as many as in the others, or one more
   int recompute_layers = 0;  // of each chunk; 0: all
-  int expert = 1;
+  int expert = 1, context = 1;
+  int of_layer() const { return tensor * context; }  // devices of a data-parallel group that split each layer
   bool operator==(const Parallelism&) const = default;
 };
 
@@ -71,6 +73,9 @@ Vector<OperatorId> transformer_layers(const Graph& graph);
 
 // The layers of each chunk, in order.
 Vector<int> layers_of_chunks(const Parallelism& parallelism, int layers);
+
+// "tp x pp", or with context parallelism "tp x cp x pp", for messages.
+std::string product_of_degrees(const Parallelism& parallelism);
 
 // What the settings mean; `parallelism` gets its data-parallel degree and micro-batch. Throws InputError where devices,
 // batch, layers or heads are not divisible.

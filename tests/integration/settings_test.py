@@ -106,6 +106,8 @@ class Settings(unittest.TestCase):
                 ("pp=2,vp=2,micro_batch=1", "megatron", "--num-layers-per-virtual-pipeline-stage 1"),
                 ("tp=4,sharding=optimizer,recompute=full", "megatron", "--use-distributed-optimizer"),
                 ("pp=4,micro_batch=1,sharding=parameters", "torchtitan", "data_parallel_shard_degree = 2"),
+                ("tp=2,cp=2,micro_batch=2", "megatron", "--context-parallel-size 2"),
+                ("pp=2,cp=4,sharding=parameters", "torchtitan", "context_parallel_degree = 4"),
                 ("tp=2,sharding=parameters,recompute=full", "torchtitan", 'mode = "full"'),
                 ("tp=1,micro_batch=1,sharding=gradients", "deepspeed", '"stage": 2')):
             with self.subTest(settings=settings, framework=framework):
@@ -125,6 +127,8 @@ class Settings(unittest.TestCase):
                 ("pp=2,vp=2,micro_batch=1,recompute=full", "megatron"),
                 ("pp=2,micro_batch=2,layers=1:3,recompute=full,recompute_layers=1", "megatron"),
                 ("tp=4,pp=2,micro_batch=4", "megatron"),
+                ("tp=2,pp=2,cp=2,micro_batch=4,sharding=optimizer", "megatron"),
+                ("tp=2,cp=2,micro_batch=2,sharding=parameters", "torchtitan"),
                 ("tp=1,micro_batch=2,sharding=parameters,recompute=full", "torchtitan"),
                 ("tp=2,pp=2,vp=2,micro_batch=1,sharding=parameters", "torchtitan"),
                 ("pp=4,micro_batch=2", "torchtitan")):
@@ -166,7 +170,7 @@ class Settings(unittest.TestCase):
                 ("--tensor-model-parallel-size two", 'found "two", expected a whole number from 1'),
                 ("tp 2", 'found "tp", expected a flag'),
                 ("--num-layers 5", '--num-layers 5: the graph "llama" has 4 layers'),
-                ("--context-parallel-size 2", "context parallelism splits attention by length"),
+                ("--context-parallel-size 3", "tp x cp x pp = 3 does not divide the 8 devices"),
                 ("--expert-model-parallel-size 2", 'ep=2: the graph "llama" has no experts'),
                 ("--recompute-num-layers 2", "need --recompute-granularity full"),
                 ("--pipeline-model-parallel-size 4 --decoder-first-pipeline-num-layers 2",
@@ -222,7 +226,8 @@ class Settings(unittest.TestCase):
                 exported = json.loads(self.program(BUILD / "ffsearch", "export", "--strategy", "s.json", "--for",
                                                    "megatron", "--cost", "analytic", "--json"))
                 self.assertEqual(exported["settings"], found["note"])
-        for settings, message in (("ep=3", "ep=3 does not divide the 8 data-parallel groups"),
+        for settings, message in (("cp=2", 'cp=2: the graph "mixtral" has experts'),
+                                  ("ep=3", "ep=3 does not divide the 8 data-parallel groups"),
                                   ("ep=8", "ep=8 does not divide the 4 experts of operator")):
             self.assertIn(message, self.simulate(settings, code=1))
 
@@ -244,6 +249,30 @@ class Settings(unittest.TestCase):
                              "analytic", code=1)
         self.assertIn("l.json: the graph \"lenet\" has no multi_head_attention", error)
 
+    def test_context_parallelism(self):
+        self.make_graph("mistral")
+        found = self.simulate("tp=2,cp=2,micro_batch=2")
+        self.assertEqual(found["note"], "tp=2,pp=1,vp=1,dp=2,micro_batch=2,cp=2,sharding=none,recompute=none")
+        graph = json.loads((self.work / "g.json").read_text())
+        plan = self.configurations(graph)
+        expected = {"multi_head_attention": {"sample": 2, "length": 2, "head": 2},
+                    "rms_norm": {"sample": 2, "length": 4}}
+        for op in graph["operators"]:
+            if op["name"] in plan and op["type"] in expected:
+                with self.subTest(operator=op["name"]):
+                    self.assertEqual(plan[op["name"]]["devices"], list(range(8)))  # tp varies fastest, then cp
+                    self.assertEqual(plan[op["name"]]["degrees"], expected[op["type"]])
+        self.assertIn("layer4.attention", plan)
+        for settings in ("cp=32,dp=1", "cp=32"):
+            self.assertIn("tp x cp x pp = 32 does not divide the 8 devices", self.simulate(settings, code=1))
+        one = self.simulate("cp=1,micro_batch=2,tp=2,framework=megatron")
+        two = self.simulate("cp=2,micro_batch=2,tp=2,framework=megatron")
+        self.assertLess(max(two["memory_bytes"]), max(one["memory_bytes"]))
+        (self.work / "config.json").write_text(json.dumps(
+            {"model_type": "llama", "vocab_size": 96, **FAMILIES["llama"]}))
+        self.program(BUILD / "ffsearch", "import", "config.json", "--sequence", 4, "--batch", 8, "--out", "g.json")
+        self.assertIn("has only 4 positions", self.simulate("cp=8", code=1))
+
     def test_ffexec_trains_them(self):
         self.make_graph("gpt2", batch=8)
         one = self.simulate("tp=1", topology="topologies/local-cpu-1.json")
@@ -251,7 +280,9 @@ class Settings(unittest.TestCase):
         flags = ("--iterations", 3, "--lr", 0.01, "--json")
         expected = json.loads(self.program("mpirun", "-n", 1, BUILD / "ffexec", "--strategy", "s.json", *flags))
         for settings in ("tp=2,pp=2,micro_batch=2,recompute=full", "pp=2,micro_batch=1,sharding=parameters",
-                         "tp=2,sharding=gradients,micro_batch=2", "pp=2,vp=2,micro_batch=1,sharding=optimizer"):
+                         "tp=2,sharding=gradients,micro_batch=2", "pp=2,vp=2,micro_batch=1,sharding=optimizer",
+                         "cp=4,micro_batch=4", "tp=2,cp=2,micro_batch=2,recompute=full",
+                         "pp=2,cp=2,micro_batch=2,sharding=parameters"):
             with self.subTest(settings=settings):
                 found = self.simulate(settings, topology="topologies/local-cpu-4.json")
                 trained = json.loads(self.program("mpirun", "-n", 4, BUILD / "ffexec", "--strategy", "s.json", *flags))
@@ -338,7 +369,9 @@ class Settings(unittest.TestCase):
                 ("tp=2,dp=3", "dp=3: 8 devices and tp x pp = 2 make it 4"),
                 ("micro_batch=3", "micro_batch=3 does not divide the 2 samples of each data-parallel group"),
                 ("tp=2,sequence_parallel=off", "sequence_parallel=off with tp above 1"),
-                ("cp=2", "cp=2: context parallelism splits attention by length"),
+                ("cp=3", "tp x cp x pp = 3 does not divide the 8 devices"),
+                ("cp=two", 'cp: found "two", expected a number'),
+                ("cp=2,dp=8", "dp=8: 8 devices and tp x cp x pp = 2 make it 4"),
                 ("ep=2", 'ep=2: the graph "gpt2" has no experts'),
                 ("pp=2,layers=4", "layers: found numbers for 1 chunks, expected pp x vp = 2"),
                 ("pp=2,layers=1:2", "layers: the numbers add up to 3, the model has 4 layers"),

@@ -131,7 +131,8 @@ class MultiHeadAttentionKernel : public Kernel {
   MultiHeadAttentionKernel(const Context& context, const MultiHeadAttention& attention, const Block& part)
       : context_(context), attention_(attention), tiles_(attention, part), layout_(tiles_.layout()),
         channels_(attention.channels) {
-    for (const auto& matrix : layout_.matrices) projections_.push_back(make_projection(matrix.width));
+    for (const auto& matrix : layout_.matrices)
+      projections_.push_back(make_projection(layout_.rows(matrix), matrix.width));
   }
 
   void forward(const KernelArguments& arguments) override {
@@ -149,9 +150,11 @@ class MultiHeadAttentionKernel : public Kernel {
   int64_t workspace_bytes() const override { return tiles_.workspace_bytes(); }
 
  private:
-  Primitive make_projection(int64_t outputs) const {
+  using Matrix = MultiHeadAttention::Projected::Matrix;
+
+  Primitive make_projection(int64_t rows, int64_t outputs) const {
     using dnnl::memory;
-    const memory::desc input = row_major({layout_.rows, channels_}), output = row_major({layout_.rows, outputs}),
+    const memory::desc input = row_major({rows, channels_}), output = row_major({rows, outputs}),
                        bias = row_major({1, outputs});
     const memory::desc weight({channels_, outputs}, memory::data_type::f32, memory::format_tag::ba);
     const dnnl::matmul::desc operation =
@@ -165,37 +168,60 @@ class MultiHeadAttentionKernel : public Kernel {
     return projection;
   }
 
+  // Calls visit(first row of the input, first element of the matrix) for each product over the input's rows.
+  template <class Visit>
+  void for_each_product(const Matrix& matrix, const Visit& visit) const {
+    for (int64_t product = 0; product < layout_.products(matrix); ++product)
+      visit(layout_.input_row(matrix, product), product * layout_.rows(matrix) * matrix.width);
+  }
+
   void project(const KernelArguments& arguments) {
-    const size_t count = projections_.size();
-    for (size_t p = 0; p < count; ++p) {
-      float* output = tiles_.projected() + layout_.matrices[p].begin;
-      if (attention_.bias)
-        projections_[p].run(context_, {{DNNL_ARG_SRC, arguments.inputs[0]},
-                                       {DNNL_ARG_WEIGHTS, arguments.parameters[p]},
-                                       {DNNL_ARG_BIAS, arguments.parameters[p + count]},
-                                       {DNNL_ARG_DST, output}});
-      else
-        projections_[p].run(
-            context_,
-            {{DNNL_ARG_SRC, arguments.inputs[0]}, {DNNL_ARG_WEIGHTS, arguments.parameters[p]}, {DNNL_ARG_DST, output}});
+    const float* const input = static_cast<const float*>(arguments.inputs[0]);
+    for (const int m : layout_.matrices.indices()) {
+      const Matrix& matrix = layout_.matrices[m];
+      const float* const weight = arguments.parameters[matrix.parameter] + matrix.weight_row * channels_;
+      for_each_product(matrix, [&](int64_t row, int64_t element) {
+        const float* const rows = input + row * channels_;
+        float* const output = tiles_.projected() + matrix.begin + element;
+        if (attention_.bias)
+          projections_[m].run(
+              context_, {{DNNL_ARG_SRC, rows},
+                         {DNNL_ARG_WEIGHTS, weight},
+                         {DNNL_ARG_BIAS, arguments.parameters[matrix.parameter + layout_.weights] + matrix.weight_row},
+                         {DNNL_ARG_DST, output}});
+        else projections_[m].run(context_, {{DNNL_ARG_SRC, rows}, {DNNL_ARG_WEIGHTS, weight}, {DNNL_ARG_DST, output}});
+      });
     }
   }
 
   void project_gradients(const KernelArguments& arguments) {
-    const float* input = static_cast<const float*>(arguments.inputs[0]);
-    const size_t count = layout_.matrices.size();
-    for (size_t p = 0; p < count; ++p) {
-      const int64_t outputs = layout_.matrices[p].width;
-      const float* gradients = tiles_.projected_gradients() + layout_.matrices[p].begin;
-      multiply_matrices('T', 'N', outputs, channels_, layout_.rows, gradients, outputs, input, channels_,
-                        arguments.accumulates(p) ? 1 : 0, arguments.parameter_gradients[p], channels_);
+    for (const int m : layout_.matrices.indices()) {
+      const Matrix& matrix = layout_.matrices[m];
+      const int weight = matrix.parameter, bias = weight + layout_.weights;
+      const float* const gradients = tiles_.projected_gradients() + matrix.begin;
+      weight_gradients(matrix, gradients, arguments);
       if (attention_.bias)
-        sum_rows(gradients, layout_.rows, outputs, arguments.parameter_gradients[p + count],
-                 arguments.accumulates(p + count));
-      if (arguments.input_gradients[0])
-        multiply_matrices('N', 'N', layout_.rows, channels_, outputs, gradients, outputs, arguments.parameters[p],
-                          channels_, p == 0 ? 0 : 1, arguments.input_gradients[0], channels_);
+        sum_rows(gradients, layout_.samples * matrix.positions, matrix.width,
+                 arguments.parameter_gradients[bias] + matrix.weight_row,
+                 arguments.accumulates(static_cast<size_t>(bias)));
+      if (float* const result = arguments.input_gradients[0])
+        for_each_product(matrix, [&](int64_t row, int64_t element) {
+          multiply_matrices('N', 'N', layout_.rows(matrix), channels_, matrix.width, gradients + element, matrix.width,
+                            arguments.parameters[weight] + matrix.weight_row * channels_, channels_, m == 0 ? 0 : 1,
+                            result + row * channels_, channels_);
+        });
     }
+  }
+
+  void weight_gradients(const Matrix& matrix, const float* gradients, const KernelArguments& arguments) {
+    const float* const input = static_cast<const float*>(arguments.inputs[0]);
+    bool add = arguments.accumulates(static_cast<size_t>(matrix.parameter));
+    for_each_product(matrix, [&](int64_t row, int64_t element) {
+      multiply_matrices('T', 'N', matrix.width, channels_, layout_.rows(matrix), gradients + element, matrix.width,
+                        input + row * channels_, channels_, add ? 1 : 0,
+                        arguments.parameter_gradients[matrix.parameter] + matrix.weight_row * channels_, channels_);
+      add = true;
+    });
   }
 
   const Context& context_;
@@ -203,7 +229,7 @@ class MultiHeadAttentionKernel : public Kernel {
   AttentionTiles tiles_;
   const MultiHeadAttention::Projected& layout_;
   int64_t channels_;
-  Vector<Primitive> projections_;  // one a weight
+  Vector<Primitive> projections_;  // [matrix]
 };
 
 }  // namespace

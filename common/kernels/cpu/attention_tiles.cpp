@@ -10,11 +10,14 @@ namespace ff::cpu {
 namespace {
 
 // Turns channels i and i + half of each head [width], the heads of a row lying together, by the angle of the row's
-// position with these cosines and sines [length, half]; direction 1, or -1 to turn back, as gradients are.
-FF_VECTORIZED void turn(float* values, int64_t rows, int64_t stride, int64_t heads, int64_t width, int64_t length,
-                        int64_t half, const float* cosines, const float* sines, float direction) {
+// position with these cosines and sines [.., half]; direction 1, or -1 to turn back, as gradients are. A sample has
+// `positions` rows, from `first_position` on.
+FF_VECTORIZED void turn(float* values, int64_t rows, int64_t stride, int64_t heads, int64_t width,
+                        int64_t first_position, int64_t positions, int64_t half, const float* cosines,
+                        const float* sines, float direction) {
   for (int64_t row = 0; row < rows; ++row) {
-    const float *cosine = cosines + row % length * half, *sine = sines + row % length * half;
+    const int64_t position = first_position + row % positions;
+    const float *cosine = cosines + position * half, *sine = sines + position * half;
     for (int64_t head = 0; head < heads; ++head) {
       float *first = values + row * stride + head * width, *second = first + half;
       for (int64_t i = 0; i < half; ++i) {
@@ -91,13 +94,13 @@ FF_VECTORIZED void score_gradients(const float* probabilities, const float* outp
 }  // namespace
 
 AttentionTiles::AttentionTiles(const MultiHeadAttention& attention, const Block& part)
-    : attention_(attention), layout_(attention.projected(part)), samples_(part[0].size()), key_heads_(part[1].size()),
-      heads_(key_heads_ * attention.group), length_(attention.length), head_channels_(attention.head_channels),
-      scale_(1.0f / std::sqrt(static_cast<float>(attention.head_channels))), tile_rows_(attention.tile_queries()) {
+    : attention_(attention), layout_(attention.projected(part)), samples_(part[0].size()), key_heads_(part[2].size()),
+      heads_(key_heads_ * attention.group), head_channels_(attention.head_channels),
+      scale_(1.0f / std::sqrt(static_cast<float>(attention.head_channels))), tile_rows_(attention.tile_queries(part)) {
   projected_.resize(layout_.size());
   projected_gradients_.resize(projected_.size());
-  logarithms_.resize(samples_ * heads_ * length_);
-  probabilities_.resize(tile_rows_ * length_);
+  logarithms_.resize(samples_ * heads_ * layout_.queries);
+  probabilities_.resize(tile_rows_ * layout_.positions);
   gradients_.resize(probabilities_.size());
   if (attention.rotary()) fill_rotation();
 }
@@ -105,16 +108,19 @@ AttentionTiles::AttentionTiles(const MultiHeadAttention& attention, const Block&
 // The last tile of a head comes first: it has all keys where the mask is causal.
 template <class Visit>
 void AttentionTiles::for_each_tile(const Visit& visit) const {
+  const int64_t queries = layout_.queries;
   for (int64_t s = 0; s < samples_; ++s)
     for (int64_t h = 0; h < heads_; ++h) {
       const int64_t key_head = h / attention_.group;
-      const int64_t key = layout_.keys + s * length_ * layout_.key_stride + key_head * head_channels_;
-      for (int64_t first = (length_ - 1) / tile_rows_ * tile_rows_; first >= 0; first -= tile_rows_) {
-        const int64_t row = s * length_ + first, rows = std::min(tile_rows_, length_ - first);
+      const int64_t key = layout_.keys + s * layout_.positions * layout_.key_stride + key_head * head_channels_;
+      for (int64_t first = (queries - 1) / tile_rows_ * tile_rows_; first >= 0; first -= tile_rows_) {
+        const int64_t row = s * queries + first, rows = std::min(tile_rows_, queries - first);
+        const int64_t position = layout_.first_query + first;
         visit({row * layout_.query_stride + h * head_channels_, key, key + layout_.key_width,
-               row * layout_.query_width + h * head_channels_, (s * heads_ + h) * length_ + first, rows,
-               attention_.causal ? first + rows : length_, attention_.causal ? first + 1 : length_,
-               h % attention_.group == 0 && first + rows == length_});
+               row * layout_.query_width + h * head_channels_, (s * heads_ + h) * queries + first, rows,
+               attention_.causal ? position + rows : layout_.positions,
+               attention_.causal ? position + 1 : layout_.positions,
+               h % attention_.group == 0 && first + rows == queries});
       }
     }
 }
@@ -166,7 +172,7 @@ void AttentionTiles::compute_scores(const Tile& tile, float* scores) const {
 // In double precision: far along a sequence an angle in single precision is off by more than the sine's rounding.
 void AttentionTiles::fill_rotation() {
   const int64_t half = attention_.rotary_channels / 2;
-  for (int64_t position = 0; position < length_; ++position)
+  for (int64_t position = 0; position < layout_.positions; ++position)
     for (int64_t channel = 0; channel < half; ++channel) {
       const double exponent = static_cast<double>(channel) / static_cast<double>(half),
                    angle = static_cast<double>(position) / std::pow(attention_.rotary_base, exponent);
@@ -176,12 +182,12 @@ void AttentionTiles::fill_rotation() {
 }
 
 void AttentionTiles::turn_queries_and_keys(Vector<float>& values, float direction) const {
-  const auto turn_heads = [&](int64_t begin, int64_t stride, int64_t heads) {
-    turn(values.data() + begin, layout_.rows, stride, heads, head_channels_, length_, attention_.rotary_channels / 2,
-         cosines_.data(), sines_.data(), direction);
+  const auto turn_heads = [&](int64_t begin, int64_t stride, int64_t heads, int64_t first, int64_t positions) {
+    turn(values.data() + begin, samples_ * positions, stride, heads, head_channels_, first, positions,
+         attention_.rotary_channels / 2, cosines_.data(), sines_.data(), direction);
   };
-  turn_heads(0, layout_.query_stride, heads_);
-  turn_heads(layout_.keys, layout_.key_stride, key_heads_);
+  turn_heads(0, layout_.query_stride, heads_, layout_.first_query, layout_.queries);
+  turn_heads(layout_.keys, layout_.key_stride, key_heads_, 0, layout_.positions);
 }
 
 }  // namespace ff::cpu

@@ -41,13 +41,13 @@ class AttentionTiles {
   const MultiHeadAttention& attention_;
   const MultiHeadAttention::Projected layout_;
   int64_t samples_, key_heads_, heads_;  // of the part
-  int64_t length_, head_channels_;
+  int64_t head_channels_;
   float scale_;
   int64_t tile_rows_;
   Vector<float> projected_, projected_gradients_;  // as layout_ says
-  Vector<float> logarithms_;                       // [samples, heads, length], of each query's sum of exponentials
+  Vector<float> logarithms_;                       // [samples, heads, queries], of each query's sum of exponentials
   Vector<float> probabilities_, gradients_;        // of a tile
-  Vector<float> cosines_, sines_;                  // [length, rotary_channels / 2]; empty without rotary positions
+  Vector<float> cosines_, sines_;                  // [positions, rotary_channels / 2]; empty without rotary positions
 };
 
 }  // namespace ff::cpu

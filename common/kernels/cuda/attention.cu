@@ -178,9 +178,10 @@ __device__ inline float row_max(float value) {
   return value;
 }
 
-// What the kernels read and write, for all samples and heads.
+// What the kernels read and write, for all samples and heads. The first of a head's query_rows has the position
+// first_query, the first of its key_rows the position 0.
 struct AttentionTensors {
-  int64_t length, head_channels, heads, group;
+  int64_t query_rows, key_rows, first_query, head_channels, heads, group;
   int64_t query_stride, key_stride, output_stride;  // of positions
   bool causal;
   float scale;
@@ -188,20 +189,32 @@ struct AttentionTensors {
   float *query_gradients, *key_gradients, *value_gradients;  // as queries, keys and values
   float* output;
   const float* output_gradient;
-  float *logarithms, *products;  // [samples, heads, length]; products: of output and its gradient
+  float *logarithms, *products;  // [samples, heads, query_rows]; products: of output and its gradient
 
   __device__ int64_t query_offset(int64_t sample, int64_t head) const {
-    return sample * length * query_stride + head * head_channels;
+    return sample * query_rows * query_stride + head * head_channels;
   }
   __device__ int64_t key_offset(int64_t sample, int64_t key_head) const {
-    return sample * length * key_stride + key_head * head_channels;
+    return sample * key_rows * key_stride + key_head * head_channels;
   }
   __device__ int64_t output_offset(int64_t sample, int64_t head) const {
-    return sample * length * output_stride + head * head_channels;
+    return sample * query_rows * output_stride + head * head_channels;
   }
-  __device__ HeadRows rows(const float* data, int64_t stride) const { return {data, stride, length, head_channels}; }
+  __device__ HeadRows of_queries(const float* data, int64_t stride) const {
+    return {data, stride, query_rows, head_channels};
+  }
+  __device__ HeadRows of_keys(const float* data) const { return {data, key_stride, key_rows, head_channels}; }
   __device__ bool sees(int64_t query, int64_t key) const {
-    return query < length && key < length && (!causal || key <= query);
+    return query < query_rows && key < key_rows && (!causal || key <= first_query + query);
+  }
+  // Behind the last key that a tile of queries sees.
+  __device__ int64_t keys_end(int64_t first) const {
+    const int64_t behind = first_query + first + tile_edge;
+    return causal && behind < key_rows ? behind : key_rows;
+  }
+  // The first tile of queries of which one sees these keys.
+  __device__ int64_t queries_begin(int64_t first_key) const {
+    return causal && first_key > first_query ? (first_key - first_query) / tile_edge * tile_edge : 0;
   }
 };
 
@@ -209,8 +222,8 @@ struct AttentionTensors {
 struct TilePlace {
   int64_t sample, head, first, first_channel;
   template <int columns>
-  __device__ static TilePlace of_block(const AttentionTensors& t, int64_t heads) {
-    const int64_t chunks = (t.head_channels + columns - 1) / columns, tiles = (t.length + tile_edge - 1) / tile_edge;
+  __device__ static TilePlace of_block(const AttentionTensors& t, int64_t heads, int64_t rows) {
+    const int64_t chunks = (t.head_channels + columns - 1) / columns, tiles = (rows + tile_edge - 1) / tile_edge;
     const int64_t head = blockIdx.x / chunks / tiles;
     return {head / heads, head % heads, blockIdx.x / chunks % tiles * tile_edge, blockIdx.x % chunks * columns};
   }
@@ -229,14 +242,14 @@ __device__ void store_tile(const float (&values)[4][columns / 16], const TilePla
 template <int columns>
 __global__ void __launch_bounds__(block_threads) attention_kernel(AttentionTensors t) {
   __shared__ TileMemory memory;
-  const TilePlace place = TilePlace::of_block<columns>(t, t.heads);
+  const TilePlace place = TilePlace::of_block<columns>(t, t.heads, t.query_rows);
   const int64_t key_offset = t.key_offset(place.sample, place.head / t.group),
                 output_offset = t.output_offset(place.sample, place.head);
-  const HeadRows queries = t.rows(t.queries + t.query_offset(place.sample, place.head), t.query_stride),
-                 keys = t.rows(t.keys + key_offset, t.key_stride), values = t.rows(t.values + key_offset, t.key_stride);
+  const HeadRows queries = t.of_queries(t.queries + t.query_offset(place.sample, place.head), t.query_stride),
+                 keys = t.of_keys(t.keys + key_offset), values = t.of_keys(t.values + key_offset);
   float result[4][columns / 16] = {}, total[4] = {}, largest[4];
   for (float& value : largest) value = -FLT_MAX;
-  const int64_t behind = place.first + tile_edge, last = t.causal && behind < t.length ? behind : t.length;
+  const int64_t last = t.keys_end(place.first);
   for (int64_t first_key = 0; first_key < last; first_key += tile_edge) {
     float scores[4][4] = {};
     add_product_of_rows(memory, queries, place.first, keys, first_key, scores);
@@ -263,19 +276,19 @@ __global__ void __launch_bounds__(block_threads) attention_kernel(AttentionTenso
   for (int i = 0; i < 4; ++i) {
     const int64_t query = place.first + tile_row(i);
     for (float& value : result[i]) value /= total[i];
-    if (query < t.length && place.first_channel == 0 && tile_column(0) == 0)
-      t.logarithms[(place.sample * t.heads + place.head) * t.length + query] = largest[i] + logf(total[i]);
+    if (query < t.query_rows && place.first_channel == 0 && tile_column(0) == 0)
+      t.logarithms[(place.sample * t.heads + place.head) * t.query_rows + query] = largest[i] + logf(total[i]);
   }
-  store_tile<columns>(result, place, t.rows(nullptr, t.output_stride), t.output + output_offset);
+  store_tile<columns>(result, place, t.of_queries(nullptr, t.output_stride), t.output + output_offset);
 }
 
 // From scores and gradients of probabilities of one query and key: the probability, and the score's gradient.
 struct QueryStatistics {
   float logarithm, product;
   __device__ QueryStatistics(const AttentionTensors& t, int64_t sample, int64_t head, int64_t query) {
-    const int64_t at = (sample * t.heads + head) * t.length + query;
-    logarithm = query < t.length ? t.logarithms[at] : 0.0f;
-    product = query < t.length ? t.products[at] : 0.0f;
+    const int64_t at = (sample * t.heads + head) * t.query_rows + query;
+    logarithm = query < t.query_rows ? t.logarithms[at] : 0.0f;
+    product = query < t.query_rows ? t.products[at] : 0.0f;
   }
   __device__ float probability(float score) const { return expf(score - logarithm); }
   __device__ float score_gradient(float probability, float gradient) const {
@@ -287,14 +300,15 @@ struct QueryStatistics {
 template <int columns>
 __global__ void __launch_bounds__(block_threads) query_gradients_kernel(AttentionTensors t) {
   __shared__ TileMemory memory;
-  const TilePlace place = TilePlace::of_block<columns>(t, t.heads);
+  const TilePlace place = TilePlace::of_block<columns>(t, t.heads, t.query_rows);
   const int64_t query_offset = t.query_offset(place.sample, place.head),
                 key_offset = t.key_offset(place.sample, place.head / t.group);
-  const HeadRows queries = t.rows(t.queries + query_offset, t.query_stride),
-                 keys = t.rows(t.keys + key_offset, t.key_stride), values = t.rows(t.values + key_offset, t.key_stride),
-                 gradients = t.rows(t.output_gradient + t.output_offset(place.sample, place.head), t.output_stride);
+  const HeadRows queries = t.of_queries(t.queries + query_offset, t.query_stride),
+                 keys = t.of_keys(t.keys + key_offset), values = t.of_keys(t.values + key_offset),
+                 gradients =
+                     t.of_queries(t.output_gradient + t.output_offset(place.sample, place.head), t.output_stride);
   float result[4][columns / 16] = {};
-  const int64_t behind = place.first + tile_edge, last = t.causal && behind < t.length ? behind : t.length;
+  const int64_t last = t.keys_end(place.first);
   for (int64_t first_key = 0; first_key < last; first_key += tile_edge) {
     float scores[4][4] = {}, changes[4][4] = {};
     add_product_of_rows(memory, queries, place.first, keys, first_key, scores);
@@ -317,14 +331,14 @@ __global__ void __launch_bounds__(block_threads) query_gradients_kernel(Attentio
 template <int columns>
 __global__ void __launch_bounds__(block_threads) key_gradients_kernel(AttentionTensors t) {
   __shared__ TileMemory memory;
-  const TilePlace place = TilePlace::of_block<columns>(t, t.heads / t.group);
+  const TilePlace place = TilePlace::of_block<columns>(t, t.heads / t.group, t.key_rows);
   const int64_t key_offset = t.key_offset(place.sample, place.head);
-  const HeadRows keys = t.rows(t.keys + key_offset, t.key_stride), values = t.rows(t.values + key_offset, t.key_stride);
+  const HeadRows keys = t.of_keys(t.keys + key_offset), values = t.of_keys(t.values + key_offset);
   float of_keys[4][columns / 16] = {}, of_values[4][columns / 16] = {};
   for (int64_t head = place.head * t.group; head < (place.head + 1) * t.group; ++head) {
-    const HeadRows queries = t.rows(t.queries + t.query_offset(place.sample, head), t.query_stride),
-                   gradients = t.rows(t.output_gradient + t.output_offset(place.sample, head), t.output_stride);
-    for (int64_t first = t.causal ? place.first : 0; first < t.length; first += tile_edge) {
+    const HeadRows queries = t.of_queries(t.queries + t.query_offset(place.sample, head), t.query_stride),
+                   gradients = t.of_queries(t.output_gradient + t.output_offset(place.sample, head), t.output_stride);
+    for (int64_t first = t.queries_begin(place.first); first < t.query_rows; first += tile_edge) {
       float probabilities[4][4] = {}, changes[4][4] = {};
       add_product_of_rows(memory, keys, place.first, queries, first, probabilities);
       add_product_of_rows(memory, values, place.first, gradients, first, changes);
@@ -347,21 +361,24 @@ __global__ void __launch_bounds__(block_threads) key_gradients_kernel(AttentionT
 
 template <int columns>
 void compute_attention(const Context& context, const AttentionTensors& t, int64_t samples, bool backward) {
-  const int64_t chunks = (t.head_channels + columns - 1) / columns, tiles = (t.length + tile_edge - 1) / tile_edge;
-  const auto blocks = [&](int64_t heads) { return static_cast<unsigned>(samples * heads * tiles * chunks); };
+  const int64_t chunks = (t.head_channels + columns - 1) / columns;
+  const auto blocks = [&](int64_t heads, int64_t rows) {
+    return static_cast<unsigned>(samples * heads * ((rows + tile_edge - 1) / tile_edge) * chunks);
+  };
   if (!backward) {
-    launch(context, blocks(t.heads), block_threads, 0, attention_kernel<columns>, t);
+    launch(context, blocks(t.heads, t.query_rows), block_threads, 0, attention_kernel<columns>, t);
     return;
   }
-  for_each_index(context, samples * t.heads * t.length, [=] __device__(int64_t index) {
-    const int64_t row = index % t.length, head = index / t.length % t.heads, sample = index / t.length / t.heads;
+  for_each_index(context, samples * t.heads * t.query_rows, [=] __device__(int64_t index) {
+    const int64_t row = index % t.query_rows, head = index / t.query_rows % t.heads,
+                  sample = index / t.query_rows / t.heads;
     const int64_t begin = t.output_offset(sample, head) + row * t.output_stride;
     float sum = 0;
     for (int64_t c = 0; c < t.head_channels; ++c) sum += t.output[begin + c] * t.output_gradient[begin + c];
     t.products[index] = sum;
   });
-  launch(context, blocks(t.heads), block_threads, 0, query_gradients_kernel<columns>, t);
-  launch(context, blocks(t.heads / t.group), block_threads, 0, key_gradients_kernel<columns>, t);
+  launch(context, blocks(t.heads, t.query_rows), block_threads, 0, query_gradients_kernel<columns>, t);
+  launch(context, blocks(t.heads / t.group, t.key_rows), block_threads, 0, key_gradients_kernel<columns>, t);
 }
 
 // Wider heads than most_channels take several blocks, each of which computes the probabilities.
@@ -383,12 +400,13 @@ void fill_rotation(const Context& context, int64_t length, int64_t half, double 
 }
 
 // Turns channels i and i + half of each head [width], the heads of a row lying together, by the angle of the row's
-// position; direction 1, or -1 to turn back, as gradients are.
+// position; direction 1, or -1 to turn back, as gradients are. A sample has `positions` rows, from first_position on.
 void turn(const Context& context, float* values, int64_t rows, int64_t stride, int64_t heads, int64_t width,
-          int64_t length, int64_t half, const float* cosines, const float* sines, float direction) {
+          int64_t first_position, int64_t positions, int64_t half, const float* cosines, const float* sines,
+          float direction) {
   for_each_index(context, rows * heads * half, [=] __device__(int64_t index) {
     const int64_t i = index % half, head = index / half % heads, row = index / half / heads;
-    const int64_t at = row % length * half + i;
+    const int64_t at = (first_position + row % positions) * half + i;
     float *first = values + row * stride + head * width + i, *second = first + half;
     const float x = *first, y = *second, cosine = cosines[at], sine = direction * sines[at];
     *first = x * cosine - y * sine;
@@ -400,15 +418,15 @@ class MultiHeadAttentionKernel : public Kernel {
  public:
   MultiHeadAttentionKernel(const Context& context, const MultiHeadAttention& attention, const Block& part)
       : context_(context), attention_(attention), layout_(attention.projected(part)), samples_(part[0].size()),
-        key_heads_(part[1].size()), heads_(key_heads_ * attention.group), length_(attention.length),
-        channels_(attention.channels), head_channels_(attention.head_channels), projected_(context, layout_.size()),
-        projected_gradients_(context, projected_.size()), logarithms_(context, samples_ * heads_ * length_),
-        cosines_(context, length_ * attention.rotary_channels / 2), sines_(context, cosines_.size()) {
-    for (const auto& matrix : layout_.matrices)
-      context.reserve_scratch(sum_rows_scratch_bytes(context, layout_.rows, matrix.width));
+        key_heads_(part[2].size()), heads_(key_heads_ * attention.group), channels_(attention.channels),
+        head_channels_(attention.head_channels), projected_(context, layout_.size()),
+        projected_gradients_(context, projected_.size()), logarithms_(context, samples_ * heads_ * layout_.queries),
+        cosines_(context, layout_.positions * attention.rotary_channels / 2), sines_(context, cosines_.size()) {
+    for (const Matrix& matrix : layout_.matrices)
+      context.reserve_scratch(sum_rows_scratch_bytes(context, samples_ * matrix.positions, matrix.width));
     context.reserve_scratch(logarithms_.bytes());
     if (attention.rotary())
-      fill_rotation(context, length_, attention.rotary_channels / 2, attention.rotary_base, cosines_.data(),
+      fill_rotation(context, layout_.positions, attention.rotary_channels / 2, attention.rotary_base, cosines_.data(),
                     sines_.data());
   }
 
@@ -430,10 +448,14 @@ class MultiHeadAttentionKernel : public Kernel {
   }
 
  private:
+  using Matrix = MultiHeadAttention::Projected::Matrix;
+
   AttentionTensors tensors(float* output, const float* output_gradient) const {
     float *const queries = projected_.data(), *const keys = queries + layout_.keys;
     float *const query_gradients = projected_gradients_.data(), *const key_gradients = query_gradients + layout_.keys;
-    return {.length = length_,
+    return {.query_rows = layout_.queries,
+            .key_rows = layout_.positions,
+            .first_query = layout_.first_query,
             .head_channels = head_channels_,
             .heads = heads_,
             .group = attention_.group,
@@ -454,52 +476,75 @@ class MultiHeadAttentionKernel : public Kernel {
             .products = reinterpret_cast<float*>(context_.scratch())};
   }
 
+  // Calls visit(first row of the input, first element of the matrix) for each product over the input's rows.
+  template <class Visit>
+  void for_each_product(const Matrix& matrix, const Visit& visit) const {
+    for (int64_t product = 0; product < layout_.products(matrix); ++product)
+      visit(layout_.input_row(matrix, product), product * layout_.rows(matrix) * matrix.width);
+  }
+
   void project(const KernelArguments& arguments) const {
-    const size_t count = layout_.matrices.size();
-    for (size_t p = 0; p < count; ++p) {
-      const int64_t outputs = layout_.matrices[p].width;
-      float* output = projected_.data() + layout_.matrices[p].begin;
-      multiply_matrices(context_, 'N', 'T', layout_.rows, outputs, channels_,
-                        static_cast<const float*>(arguments.inputs[0]), channels_, arguments.parameters[p], channels_,
-                        0, output, outputs);
+    const float* const input = static_cast<const float*>(arguments.inputs[0]);
+    for (const Matrix& matrix : layout_.matrices) {
+      const float* const weight = arguments.parameters[matrix.parameter] + matrix.weight_row * channels_;
+      float* const output = projected_.data() + matrix.begin;
+      for_each_product(matrix, [&](int64_t row, int64_t element) {
+        multiply_matrices(context_, 'N', 'T', layout_.rows(matrix), matrix.width, channels_, input + row * channels_,
+                          channels_, weight, channels_, 0, output + element, matrix.width);
+      });
       if (attention_.bias)
-        add_bias(context_, arguments.parameters[p + count], /*relu=*/false, layout_.rows, outputs, output);
+        add_bias(context_, arguments.parameters[matrix.parameter + layout_.weights] + matrix.weight_row, /*relu=*/false,
+                 samples_ * matrix.positions, matrix.width, output);
     }
   }
 
   void project_gradients(const KernelArguments& arguments) const {
-    const float* input = static_cast<const float*>(arguments.inputs[0]);
-    const size_t count = layout_.matrices.size();
-    for (size_t p = 0; p < count; ++p) {
-      const int64_t outputs = layout_.matrices[p].width;
-      const float* gradients = projected_gradients_.data() + layout_.matrices[p].begin;
-      multiply_matrices(context_, 'T', 'N', outputs, channels_, layout_.rows, gradients, outputs, input, channels_,
-                        arguments.accumulates(p) ? 1 : 0, arguments.parameter_gradients[p], channels_);
+    for (const int m : layout_.matrices.indices()) {
+      const Matrix& matrix = layout_.matrices[m];
+      const int weight = matrix.parameter, bias = weight + layout_.weights;
+      const float* const gradients = projected_gradients_.data() + matrix.begin;
+      weight_gradients(matrix, gradients, arguments);
       if (attention_.bias)
-        sum_rows(context_, gradients, layout_.rows, outputs, arguments.parameter_gradients[p + count],
-                 arguments.accumulates(p + count), context_.scratch());
-      if (arguments.input_gradients[0])
-        multiply_matrices(context_, 'N', 'N', layout_.rows, channels_, outputs, gradients, outputs,
-                          arguments.parameters[p], channels_, p == 0 ? 0 : 1, arguments.input_gradients[0], channels_);
+        sum_rows(context_, gradients, samples_ * matrix.positions, matrix.width,
+                 arguments.parameter_gradients[bias] + matrix.weight_row,
+                 arguments.accumulates(static_cast<size_t>(bias)), context_.scratch());
+      if (float* const result = arguments.input_gradients[0])
+        for_each_product(matrix, [&](int64_t row, int64_t element) {
+          multiply_matrices(context_, 'N', 'N', layout_.rows(matrix), channels_, matrix.width, gradients + element,
+                            matrix.width, arguments.parameters[weight] + matrix.weight_row * channels_, channels_,
+                            m == 0 ? 0 : 1, result + row * channels_, channels_);
+        });
     }
   }
 
+  void weight_gradients(const Matrix& matrix, const float* gradients, const KernelArguments& arguments) const {
+    const float* const input = static_cast<const float*>(arguments.inputs[0]);
+    bool add = arguments.accumulates(static_cast<size_t>(matrix.parameter));
+    for_each_product(matrix, [&](int64_t row, int64_t element) {
+      multiply_matrices(context_, 'T', 'N', matrix.width, channels_, layout_.rows(matrix), gradients + element,
+                        matrix.width, input + row * channels_, channels_, add ? 1 : 0,
+                        arguments.parameter_gradients[matrix.parameter] + matrix.weight_row * channels_, channels_);
+      add = true;
+    });
+  }
+
   void turn_queries_and_keys(const Memory<float>& projected, float direction) const {
-    const int64_t half = attention_.rotary_channels / 2;
-    turn(context_, projected.data(), layout_.rows, layout_.query_stride, heads_, head_channels_, length_, half,
-         cosines_.data(), sines_.data(), direction);
-    turn(context_, projected.data() + layout_.keys, layout_.rows, layout_.key_stride, key_heads_, head_channels_,
-         length_, half, cosines_.data(), sines_.data(), direction);
+    const auto turn_heads = [&](int64_t begin, int64_t stride, int64_t heads, int64_t first, int64_t positions) {
+      turn(context_, projected.data() + begin, samples_ * positions, stride, heads, head_channels_, first, positions,
+           attention_.rotary_channels / 2, cosines_.data(), sines_.data(), direction);
+    };
+    turn_heads(0, layout_.query_stride, heads_, layout_.first_query, layout_.queries);
+    turn_heads(layout_.keys, layout_.key_stride, key_heads_, 0, layout_.positions);
   }
 
   const Context& context_;
   const MultiHeadAttention& attention_;
   MultiHeadAttention::Projected layout_;
   int64_t samples_, key_heads_, heads_;  // of the part
-  int64_t length_, channels_, head_channels_;
+  int64_t channels_, head_channels_;
   Memory<float> projected_, projected_gradients_;  // as layout_ says
-  Memory<float> logarithms_;                       // [samples, heads, length], of each query's sum of exponentials
-  Memory<float> cosines_, sines_;                  // [length, rotary_channels / 2]; empty without rotary positions
+  Memory<float> logarithms_;                       // [samples, heads, queries], of each query's sum of exponentials
+  Memory<float> cosines_, sines_;                  // [positions, rotary_channels / 2]; empty without rotary positions
 };
 
 }  // namespace

@@ -132,22 +132,38 @@ int experts_of(const OperatorDefinition& definition, int expert) {
   return experts_dimension(definition) >= 0 ? expert : 1;
 }
 
+// How many ways the length is split for context parallelism, the dimension in `dimension`; 1: there is no length, or
+// one of too few positions.
+int context_of(const OperatorDefinition& definition, int context, int& dimension) {
+  for (dimension = 0; dimension < definition.dimensions().count(); ++dimension)
+    if (const ParallelDimension& one = definition.dimensions()[dimension]; one.name == "length")
+      return one.size >= context ? context : 1;
+  return 1;
+}
+
 // What has no length (gating, losses of groups) is split further by batch, or else is on the first device of each
 // group. Parts by expert are within `expert` neighbouring groups, whose tokens they compute.
-Configuration configuration_of(const OperatorDefinition& definition, Role role, int tensor, int groups, int expert,
+Configuration configuration_of(const OperatorDefinition& definition, Role role, const LayerDegrees& layer,
                                std::span<const DeviceId> devices) {
   const auto& dimensions = definition.dimensions();
-  const int of_experts = experts_of(definition, expert), data = groups / of_experts;
-  const int all = data * tensor;
+  int length = 0;
+  const int context = context_of(definition, layer.context, length);
+  const int of_experts = experts_of(definition, layer.expert), data = layer.data / of_experts;
+  const int of_group = layer.tensor * layer.context, all = data * of_group;
   Configuration configuration{Degrees(dimensions.size(), 1), {}};
   if (of_experts > 1) configuration.degrees[experts_dimension(definition)] = of_experts;
-  const int split = tensor_dimension(definition, role, tensor);
-  const bool whole_batch = split < 0 && dimensions[0].size >= all;
+  int split = tensor_dimension(definition, role, layer.tensor);
+  if (split == length && context > 1 && dimensions[length].size < context * layer.tensor) split = -1;
+  const bool whole_batch = split < 0 && context == 1 && dimensions[0].size >= all;
   configuration.degrees[0] = whole_batch ? all : static_cast<int>(std::min<int64_t>(dimensions[0].size, data));
-  if (split >= 0) configuration.degrees[split] *= tensor;
-  const int step = split >= 0 || whole_batch ? 1 : tensor;
-  for (int part = 0, parts = parts_of(configuration.degrees); part < parts; ++part)
-    configuration.devices.push_back(devices[static_cast<size_t>(part * step)]);
+  if (context > 1) configuration.degrees[length] = context;
+  if (split >= 0) configuration.degrees[split] *= layer.tensor;
+  const int of_context = split >= 0 ? layer.tensor : 1;  // parts
+  for (int part = 0, parts = parts_of(configuration.degrees); part < parts; ++part) {
+    const int group = part / of_context / context, place = part / of_context % context, rank = part % of_context;
+    configuration.devices.push_back(
+        devices[static_cast<size_t>(whole_batch ? part : group * of_group + place * layer.tensor + rank)]);
+  }
   return configuration;
 }
 
@@ -166,13 +182,11 @@ int experts_dimension(const OperatorDefinition& definition) {
   return -1;
 }
 
-Strategy tensor_parallel(const Graph& graph, int tensor_degree, int data_degree, const DevicesOfOperator& devices_of,
-                         int expert_degree) {
-  const Roles roles(graph, tensor_degree);
+Strategy tensor_parallel(const Graph& graph, const LayerDegrees& degrees, const DevicesOfOperator& devices_of) {
+  const Roles roles(graph, degrees.tensor);
   Strategy strategy;
   for (const OperatorId op : graph.operator_ids())
-    strategy.push_back(configuration_of(*graph.operators[op].definition, roles.of(op), tensor_degree, data_degree,
-                                        expert_degree, devices_of(op)));
+    strategy.push_back(configuration_of(*graph.operators[op].definition, roles.of(op), degrees, devices_of(op)));
   return strategy;
 }
 
@@ -196,7 +210,7 @@ std::optional<MegatronStrategy> megatron(const Graph& graph, const Topology& top
   const int groups = devices.count() / result.tensor_degree;
   result.data_degree = static_cast<int>(std::min<int64_t>(groups, batch));
   while (groups % result.data_degree != 0) --result.data_degree;
-  result.strategy = tensor_parallel(graph, result.tensor_degree, result.data_degree,
+  result.strategy = tensor_parallel(graph, {.tensor = result.tensor_degree, .data = result.data_degree},
                                     [&](OperatorId) { return std::span<const DeviceId>(devices); });
   return result;
 }

@@ -16,13 +16,17 @@ struct MegatronStrategy {
   int tensor_degree = 1, data_degree = 1;  // parts of each layer; of the batch
 };
 
-// A layer is split over tensor_degree devices: the heads of attention, the first linear layers of a feed-forward and
-// the output layer by channel, the linear layers after these and embeddings by what they contract, the rest by length
-// (sequence parallelism); the batch over data_degree such groups, and experts over expert_degree neighbouring ones,
-// which compute each other's tokens. `devices_of` an operator: all, group by group.
+// A layer is split over `tensor` devices: the heads of attention, the first linear layers of a feed-forward and the
+// output layer by channel, the linear layers after these and embeddings by what they contract, the rest by length
+// (sequence parallelism). All of these by length, too, over `context` such groups (context parallelism); the batch over
+// `data` groups of these, and experts over `expert` neighbouring ones, which compute each other's tokens.
+struct LayerDegrees {
+  int tensor = 1, context = 1, data = 1, expert = 1;
+};
+// `devices_of` an operator: all, those of each group together, and in these those of each group that a layer is split
+// over.
 using DevicesOfOperator = std::function<std::span<const DeviceId>(OperatorId)>;
-Strategy tensor_parallel(const Graph& graph, int tensor_degree, int data_degree, const DevicesOfOperator& devices_of,
-                         int expert_degree = 1);
+Strategy tensor_parallel(const Graph& graph, const LayerDegrees& degrees, const DevicesOfOperator& devices_of);
 // The dimension of an operator whose parts have experts of their own; -1: there is none.
 int experts_dimension(const OperatorDefinition& definition);
 

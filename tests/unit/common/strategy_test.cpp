@@ -3,6 +3,7 @@
 #include <catch2/catch.hpp>
 
 #include <set>
+#include <tuple>
 
 #include "common/errors.h"
 #include "tests/support/graph_text.h"
@@ -253,9 +254,15 @@ TEST_CASE("strategies are read back as they were written") {
     CHECK_FALSE(read.edited);
     CHECK(strategy_to_json(read) == json);
 
-    std::set<std::pair<Degrees, Vector<DeviceId>>> different;
-    for (const Configuration& configuration : file.strategy)
-      different.emplace(configuration.degrees, configuration.devices);
+    // With the names of what is split.
+    std::set<std::tuple<Degrees, Vector<std::string>, Vector<DeviceId>>> different;
+    for (const OperatorId op : graph.operator_ids()) {
+      const Configuration& configuration = file.strategy[op];
+      Vector<std::string> split;
+      for (const int d : configuration.degrees.indices())
+        if (configuration.degrees[d] > 1) split.push_back(graph.operators[op].definition->dimensions()[d].name);
+      different.emplace(configuration.degrees, std::move(split), configuration.devices);
+    }
     if (file.origins.empty()) CHECK(json["configurations"].size() <= different.size());
     // The form of old files says the same.
     Json old = json;

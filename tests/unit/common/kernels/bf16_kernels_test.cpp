@@ -162,8 +162,8 @@ void check_two_operands(const OperatorDefinition& definition, bool parameter, do
 // Beside the kernel in f32 on the same operands. In bf16 the output and the gradients of queries, keys, values and
 // inputs are rounded, each by at most 2^-9 of its size; what is rounded is added up by products, whose result changes
 // by as much of its norm, but for sums that cancel.
-void check_attention(const std::string& attributes, bool bias, bool f32_input, bool masters) {
-  CAPTURE(attributes, f32_input, masters);
+void check_attention(const std::string& attributes, bool bias, bool f32_input, bool masters, Interval queries) {
+  CAPTURE(attributes, f32_input, masters, queries.begin, queries.end);
   const auto graph_in = [&](DataType type) {
     return parse_graph(parse_json(R"({"format":"ffgraph/1","name":"g","batch_size":3,"inputs":[
         {"name":"x","shape":["batch",5,8],"dtype":"f32"},{"name":"y","shape":["batch",5],"dtype":"i32"}],"operators":[
@@ -176,14 +176,15 @@ void check_attention(const std::string& attributes, bool bias, bool f32_input, b
   };
   const Graph bf16 = graph_in(DataType::bf16), f32 = graph_in(DataType::f32);
   const OperatorDefinition &definition = *bf16.operators[1].definition, &reference = *f32.operators[1].definition;
-  const Block whole = definition.whole();
-  const int64_t elements = definition.input_block(0, whole).volume(),
-                outputs = definition.output_block(0, whole).volume();
+  Block part = definition.whole();
+  part[1] = queries;
+  const int64_t elements = definition.input_block(0, part).volume(),
+                outputs = definition.output_block(0, part).volume();
   const int parameters = definition.parameters().count();
   const RoundedValues x(elements, 0.3), gradient(outputs, 0.5);
   Vector<RoundedValues> weights;
   for (const int p : definition.parameters().indices())
-    weights.emplace_back(definition.parameter_block(p, whole).volume(), 0.1 + p);
+    weights.emplace_back(definition.parameter_block(p, part).volume(), 0.1 + p);
   CHECK(parameters == (bias ? 2 : 1) * (attributes.find("key_value_heads") == std::string::npos ? 1 : 2));
 
   KernelArguments in_f32, in_bf16;
@@ -204,7 +205,7 @@ void check_attention(const std::string& attributes, bool bias, bool f32_input, b
   in_f32.inputs = {x.as_f32.data()},
   in_bf16.inputs = {f32_input ? static_cast<const void*>(x.as_f32.data()) : x.as_bf16.data()};
   in_f32.outputs = {y.data()}, in_bf16.outputs = {place(y_bf16)};
-  TypedKernel typed(definition, whole, {!f32_input}), plain(reference, whole, {!f32_input});
+  TypedKernel typed(definition, part, {!f32_input}), plain(reference, part, {!f32_input});
   typed.kernel().forward(in_bf16);
   plain.kernel().forward(in_f32);
   const auto check_alike = [](const auto& found, const auto& expected, const auto& value) {
@@ -249,11 +250,13 @@ TEST_CASE("linear in bf16") {
 
 TEST_CASE("multi-head attention in bf16") {
   for (const bool masters : {true, false})
-    for (const bool f32_input : {true, false}) {
-      check_attention(R"("heads":2)", true, f32_input, masters);
-      check_attention(R"("heads":4,"key_value_heads":2,"causal":true,"rotary_base":100,"bias":false)", false, f32_input,
-                      masters);
-    }
+    for (const bool f32_input : {true, false})
+      for (const Interval queries : {Interval{0, 5}, Interval{0, 2}, Interval{2, 5}}) {
+        check_attention(R"("heads":2)", true, f32_input, masters, queries);
+        check_attention(R"("heads":2,"causal":true)", true, f32_input, masters, queries);
+        check_attention(R"("heads":4,"key_value_heads":2,"causal":true,"rotary_base":100,"bias":false)", false,
+                        f32_input, masters, queries);
+      }
 }
 
 // A table [4, 3] for tokens 2, 0, 2: by hand.

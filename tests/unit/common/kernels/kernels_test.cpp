@@ -74,6 +74,7 @@ TEST_CASE("kernels equal the reference on rows of many elements") {
       {"multi_head_attention", "[[17,57]]", R"({"heads":3,"rotary_base":100,"rotary_channels":14})"},
       {"multi_head_attention", "[[150,6]]", R"({"heads":2,"causal":true})"},  // several tiles of queries
       {"multi_head_attention", "[[150,4]]", R"({"heads":2,"key_value_heads":1})"},
+      {"multi_head_attention", "[[150,8]]", R"({"heads":2,"rotary_base":100,"causal":true})"},
       {"softmax", "[[333]]", "{}"},
       {"softmax_cross_entropy", "[[333]]", R"({"weight":0.5})"},
       {"softmax_cross_entropy", "[[3]]", R"({"weight":0.5,"ignored_label":2})"},

@@ -54,12 +54,12 @@ TEST_CASE("parts of attention by heads hold each parameter once and write each c
     INFO(attributes);
     const Graph graph = parse_graph(parse_json(text_of(attributes), "g"));
     const auto& attention = dynamic_cast<const MultiHeadAttention&>(*graph.operators[0].definition);
-    CHECK(attention.dimensions()[1].size == attention.key_value_heads);
-    const int degree = static_cast<int>(attention.dimensions()[1].size);
+    CHECK(attention.dimensions()[2].size == attention.key_value_heads);
+    const int degree = static_cast<int>(attention.dimensions()[2].size);
     Vector<int64_t> held(attention.parameters().size(), 0), ends(held);
     int64_t written = 0;
     for (int part = 0; part < degree; ++part) {
-      const Block block = attention.part({1, degree}, part);
+      const Block block = attention.part({1, 1, degree}, part);
       for (int p = 0; p < static_cast<int>(held.size()); ++p) {
         const Block own = attention.parameter_block(p, block);
         const int axis = own.rank() - (attention.parameters()[p].name.find("bias") == std::string::npos ? 2 : 1);
@@ -72,6 +72,43 @@ TEST_CASE("parts of attention by heads hold each parameter once and write each c
     for (int p = 0; p < static_cast<int>(held.size()); ++p) CHECK(held[p] == volume(attention.parameters()[p].shape));
     CHECK(written == volume(attention.outputs()[0].shape));
   }
+}
+
+TEST_CASE("a part of attention by length reads what its queries attend to, with the whole of the parameters") {
+  for (const bool causal : {false, true}) {
+    const std::string attributes = R"({"heads":6,"key_value_heads":3,"rotary_base":100,"causal":)";
+    const Graph graph = parse_graph(parse_json(text_of(attributes + (causal ? "true}" : "false}")), "g"));
+    const auto& attention = dynamic_cast<const MultiHeadAttention&>(*graph.operators[0].definition);
+    const Degrees degrees = {1, 2, 1};
+    const Block first = attention.part(degrees, 0), second = attention.part(degrees, 1), whole = attention.whole();
+    CHECK(to_string(attention.output_block(0, first)) == "[0:4, 0:2, 0:24]");
+    CHECK(to_string(attention.output_block(0, second)) == "[0:4, 2:5, 0:24]");
+    CHECK(to_string(attention.input_block(0, first)) == (causal ? "[0:4, 0:2, 0:24]" : "[0:4, 0:5, 0:24]"));
+    CHECK(to_string(attention.input_block(0, second)) == "[0:4, 0:5, 0:24]");
+    for (const int p : attention.parameters().indices())
+      CHECK(attention.parameter_block(p, second) == Block(attention.parameters()[p].shape));
+    // 4 samples, 6 heads; with a mask each score counts twice, those of a query with itself too
+    CHECK(attention.scores(first) == 24 * (causal ? 2 * 2 : 2 * 5));
+    CHECK(attention.scores(second) == 24 * (causal ? 5 * 5 - 2 * 2 : 3 * 5));
+    CHECK(attention.scores(first) + attention.scores(second) == attention.scores(whole));
+    // 24 channels of queries; keys and values of 12 each, for 5 positions in both parts without a mask
+    CHECK(attention.projected(second).size() == 4 * (3 * 24 + 5 * 24));
+    CHECK(attention.projected(whole).size() == 4 * 5 * 48);
+  }
+}
+
+TEST_CASE("parts of attention with equal signatures do the same: those that see as much") {
+  const auto signatures = [](const std::string& causal) {
+    const Graph graph = parse_graph(parse_json(text_of(R"({"heads":6,"causal":)" + causal + "}"), "g"));
+    const OperatorDefinition& attention = *graph.operators[0].definition;
+    Vector<std::string> texts;
+    for (int part = 0; part < 5; ++part) texts.push_back(attention.signature(attention.part({1, 5, 1}, part)));
+    sort_and_unique(texts);
+    CHECK(attention.kinds_of_parts({1, 5, 1}).back() == texts.count() - 1);
+    return texts;
+  };
+  CHECK(signatures("false") == Vector<std::string>{"multi_head_attention head_channels=4 [4, 5, 24] -> [4, 1, 24]"});
+  CHECK(signatures("true").count() == 5);
 }
 
 TEST_CASE("what attention cannot be says the numbers that do not fit") {

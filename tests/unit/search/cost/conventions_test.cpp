@@ -4,6 +4,7 @@
 #include <catch2/catch.hpp>
 
 #include "common/graph.h"
+#include "common/operators/attention.h"
 #include "common/task_graph/issue_order.h"
 #include "search/cost/analytic.h"
 #include "search/cost/memory.h"
@@ -36,7 +37,7 @@ Graph attention_graph(const std::string& causal) {
 TEST_CASE("frameworks keep of attention queries, keys and values, and logarithms or probabilities") {
   const Graph graph = attention_graph("false");
   const OperatorDefinition& attention = *graph.operators[1].definition;
-  const Block part = attention.part({1, 2}, 0);
+  const Block part = attention.part({1, 1, 2}, 0);
   FrameworkConventions conventions;
   CHECK(framework_workspace_bytes(attention, part, conventions) == 768 + 2 * 2 * 16 * 4);
   CHECK(framework_scratch_bytes(attention, part, conventions) == 768);
@@ -46,6 +47,32 @@ TEST_CASE("frameworks keep of attention queries, keys and values, and logarithms
   conventions.recomputes_attention = true;
   CHECK(framework_workspace_bytes(attention, part, conventions) == 768);
   CHECK(framework_scratch_bytes(attention, part, conventions) == 768 + 3 * 1024 * 2);
+}
+
+// Of two parts by length each has 8 positions. What it projects are 2 * 8 * 3 * 8 channels; keys and values of all 16
+// positions are 2 * 16 * 2 * 8. With equal work each part has half of the 2 * 4 * 16 * 16 scores.
+TEST_CASE("attention of frameworks exchanges keys and values in place of computing them again") {
+  Graph graph = attention_graph("true");
+  FrameworkConventions conventions = conventions_of(parse_parallelism("cp=2,framework=megatron"));
+  CHECK(conventions.exchanges_keys);
+  CHECK(!conventions_of(parse_parallelism("cp=2")).exchanges_keys);
+  CHECK(!conventions_of(parse_parallelism("framework=megatron")).exchanges_keys);
+  const OperatorDefinition& own = *graph.operators[1].definition;
+  const Graph exchanging = with_conventions(graph, conventions);
+  const auto& attention = dynamic_cast<const MultiHeadAttention&>(*exchanging.operators[1].definition);
+  for (int p = 0; p < 2; ++p) {
+    const Block part = attention.part({1, 2, 1}, p);
+    CHECK(attention.input_block(0, part) == own.output_block(0, part));
+    CHECK(attention.projected(part).size() == 2 * 8 * 3 * 8);
+    CHECK(attention.scores(part) == 2 * 4 * 16 * 16 / 2);
+    CHECK(attention.statistics_bytes(part, true) == 2 * 8 * 2 * 8 * 2);  // each part's own, of two bytes
+    CHECK(attention.statistics_bytes(part, false) == 2 * 8 * 2 * 8);
+    CHECK(framework_workspace_bytes(attention, part, conventions) == 2 * 8 * 3 * 8 * 2 + 2 * 4 * 8 * 4);
+    CHECK(framework_scratch_bytes(attention, part, conventions) == 2 * 8 * 3 * 8 * 2 + 2 * 2 * 16 * 2 * 8 * 2);
+  }
+  CHECK(attention.kinds_of_parts({1, 2, 1}) == Vector<int>{0, 0});
+  CHECK(attention.statistics_bytes(attention.whole(), true) == 0);
+  CHECK(own.statistics_bytes(own.part({1, 2, 1}, 0), true) == 0);
 }
 
 // Logits [4, 8]: 32.

@@ -62,8 +62,9 @@ std::optional<Parallelism> random_settings(RandomSource& random, const Graph& gr
   Parallelism result;
   result.tensor = 1 << random.between(0, 2);
   result.pipeline = 1 << random.between(0, 2);
-  if (devices % (result.tensor * result.pipeline) != 0) return std::nullopt;
-  result.data = devices / (result.tensor * result.pipeline);
+  result.context = 1 << std::max<int64_t>(0, random.between(-2, 2));
+  if (devices % (result.of_layer() * result.pipeline) != 0) return std::nullopt;
+  result.data = devices / (result.of_layer() * result.pipeline);
   if (graph.batch_size % result.data != 0) return std::nullopt;
   result.micro_batch = graph.batch_size / result.data / (1 << random.between(0, 2));
   if (result.micro_batch == 0 || graph.batch_size % (result.data * result.micro_batch) != 0) return std::nullopt;
@@ -128,8 +129,9 @@ Compared folded_as_all(Parallelism settings, const Graph& graph, const Topology&
 }  // namespace
 
 TEST_CASE("folded plans take the times and the memory of the simulation of all devices") {
-  int fewer = 0, of_several_stages = 0, of_ranks = 0;
-  for (uint32_t seed = 0; seed < 1000 && (fewer < 24 || of_several_stages < 8 || of_ranks < 12); ++seed) {
+  int fewer = 0, of_several_stages = 0, of_ranks = 0, of_context = 0;
+  const auto enough = [&] { return fewer >= 24 && of_several_stages >= 8 && of_ranks >= 12 && of_context >= 8; };
+  for (uint32_t seed = 0; seed < 1000 && !enough(); ++seed) {
     CAPTURE(seed);
     RandomSource random(seed);
     const Graph graph = tiny_transformer(32);
@@ -142,10 +144,12 @@ TEST_CASE("folded plans take the times and the memory of the simulation of all d
     if (!compared.groups) continue;
     ++fewer;
     if (settings->pipeline > 1) ++of_several_stages;
+    if (settings->context > 1) ++of_context;
   }
   CHECK(of_ranks >= 12);
   CHECK(fewer >= 24);
   CHECK(of_several_stages >= 8);
+  CHECK(of_context >= 8);
 }
 
 TEST_CASE("folded plans on 64 devices, and on 256, take the times of the simulation of all") {
