@@ -265,7 +265,9 @@ Constant gather(const Model& model, const Node& node, const Constant& data, cons
   expect_size(model, node, shape);
   const Vector<int64_t> chosen = indices.as_integers(), strides = strides_of(data.shape);
   const int64_t size = data.shape[axis], inner = strides[axis];
-  const int64_t outer = size > 0 ? data.elements() / size / inner : 0;
+  const int64_t outer = data.elements() > 0 ? data.elements() / size / inner : 0;
+  if (data.elements() == 0 && volume(shape) > 0)
+    model.fail(node, "asks for elements of a constant of shape " + to_string(data.shape));
   Gathered gathered({&data});
   for (int64_t o = 0; o < outer; ++o)
     for (const int i : chosen.indices()) {

@@ -105,6 +105,8 @@ bool lower_reduction(Lowering& l) {
   if (op == "ReduceMean") {
     if (!nothing) return false;
     y = x;
+  } else if (axes.empty()) {  // noop_with_empty_axes
+    y = x;
   } else if (op == "ReduceSum") {
     y = nothing ? x : sum_over(l, x, axes);
   } else if (op == "ReduceMax") {

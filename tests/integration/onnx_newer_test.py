@@ -88,6 +88,8 @@ class NewerTest(common.OnnxTest):
         self.check([helper.make_node("ReduceMean", ["x", "a"], ["y"], keepdims=0)], {"x": x}, {"a": numpy.array([1])},
                    x.mean(1), 18)
         self.check([helper.make_node("ReduceSum", ["x"], ["y"], noop_with_empty_axes=1)], {"x": x}, {}, x, 18)
+        self.check([helper.make_node("ReduceMax", ["x", "a"], ["y"], noop_with_empty_axes=1)], {"x": x},
+                   {"a": numpy.array([], numpy.int64)}, x, 18)
 
     def test_normalizations_in_parts(self):
         """Means over the last axis, which is an input; those without keepdims are another function where they fit."""
