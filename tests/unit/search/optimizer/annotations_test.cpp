@@ -47,7 +47,7 @@ TEST_CASE("annotations of operators, tensors and parameters decide degrees and d
   CHECK(annotations.find(moe.op("output")) == nullptr);
   CHECK(degrees("layer2.norm1") == Degrees{4, 0});
   CHECK(degrees("norm") == Degrees{4, 0});
-  CHECK(degrees("layer1.attention") == Degrees{0, 2});  // the heads are what splits the tensor's channels
+  CHECK(degrees("layer1.attention") == Degrees{0, 0, 2});  // the heads are what splits the tensor's channels
   CHECK(degrees("layer2.gate") == Degrees{0, 0, 1, 1});
   CHECK(degrees("layer2.expand") == Degrees{1, 4, 1});
   CHECK(annotations.find(moe.op("layer2.expand"))->devices == Vector<DeviceId>{3, 2, 1, 0});
@@ -59,15 +59,15 @@ TEST_CASE("annotations of operators, tensors and parameters decide degrees and d
   CHECK_FALSE(annotations.find(moe.op("layer2.gate"))->decides());
   CHECK(annotations.find(moe.op("layer1.attention"))->decides());
   CHECK(annotations.find(moe.op("loss"))->decides());
-  CHECK(annotations.allow(moe.op("layer1.attention"), {{2, 2}, {0, 1, 2, 3}}));
-  CHECK_FALSE(annotations.allow(moe.op("layer1.attention"), {{4, 1}, {0, 1, 2, 3}}));
+  CHECK(annotations.allow(moe.op("layer1.attention"), {{2, 1, 2}, {0, 1, 2, 3}}));
+  CHECK_FALSE(annotations.allow(moe.op("layer1.attention"), {{4, 1, 1}, {0, 1, 2, 3}}));
   CHECK_FALSE(annotations.allow(moe.op("layer2.expand"), {{1, 4, 1}, {0, 1, 2, 3}}));
   CHECK(annotations.allow(moe.op("output"), {{1, 1, 1, 1}, {0}}));
 
   const auto complete = [&](const std::string& name) {
     return completed(*annotations.find(moe.op(name)), *moe.graph.operators[moe.op(name)].definition, 4);
   };
-  CHECK(complete("layer1.attention") == Configuration{{2, 2}, {0, 1, 2, 3}});
+  CHECK(complete("layer1.attention") == Configuration{{2, 1, 2}, {0, 1, 2, 3}});
   CHECK(complete("layer2.expand") == Configuration{{1, 4, 1}, {3, 2, 1, 0}});
 }
 

@@ -11,11 +11,13 @@ TEST_CASE("the axis that a dimension splits follows from the block functions") {
       if (op.name == name) return *op.definition;
     throw std::runtime_error(name);
   };
-  const OperatorDefinition& attention = definition("layer1.attention");  // sample, head
+  const OperatorDefinition& attention = definition("layer1.attention");  // sample, length, head
   CHECK(axis_of_output(attention, 0, 0) == 0);
-  CHECK(axis_of_output(attention, 0, 1) == 2);
-  CHECK(axis_of_input(attention, 0, 1) == -1);
-  CHECK(axis_of_parameter(attention, 0, 1) == 1);
+  CHECK(axis_of_output(attention, 0, 1) == 1);
+  CHECK(axis_of_output(attention, 0, 2) == 2);
+  CHECK(axis_of_input(attention, 0, 2) == -1);
+  CHECK(axis_of_parameter(attention, 0, 1) == -1);
+  CHECK(axis_of_parameter(attention, 0, 2) == 1);
   const OperatorDefinition& contract = definition("layer1.contract");  // sample, length, channel, in_channel
   CHECK(axis_of_output(contract, 0, 3) == -1);
   CHECK(axis_of_input(contract, 0, 3) == 2);
