@@ -62,7 +62,7 @@ class Explain(unittest.TestCase):
                 self.check_what_undoing_costs(self.work / f"{graph}.json", 6)
 
     def test_what_undoing_costs_in_large_plans(self):
-        for graph, topology, batch, proposals in (("nmt", "k80-16x4", 64, 100), ("gpt-1.7b", "dgx-a100-8", 1, 50)):
+        for graph, topology, batch, proposals in (("nmt", "k80-16x4", 64, 100), ("gpt-1.7b", "dgx-a100-2", 1, 50)):
             with self.subTest(graph):
                 path = self.work / f"large-{graph}.json"
                 done = ffsearch("--graph", ROOT / f"graphs/{graph}.json", "--topo",
