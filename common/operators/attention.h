@@ -118,7 +118,12 @@ class MultiHeadAttention : public OperatorDefinition {
     // A matrix in products over as many rows at once as lie one after the other in the input too.
     int64_t products(const Matrix& matrix) const { return matrix.positions == positions ? 1 : samples; }
     int64_t rows(const Matrix& matrix) const { return samples / products(matrix) * matrix.positions; }
-    int64_t input_row(const Matrix& matrix, int64_t product) const { return matrix.first + product * positions; }
+    // Calls visit(first row of the input, first element of the matrix) for each.
+    template <class Visit>
+    void for_each_product(const Matrix& matrix, const Visit& visit) const {
+      for (int64_t product = 0; product < products(matrix); ++product)
+        visit(matrix.first + product * positions, product * rows(matrix) * matrix.width);
+    }
   };
   Projected projected(const Block& part) const;
 

@@ -72,6 +72,8 @@ void CommunicationModel::add_tree(Loads& loads, const Vector<DeviceId>& holders,
 
 namespace {
 
+constexpr size_t most_holders_exact = 64, most_nodes_exact = 8;  // of which the load between every two is added up
+
 // Shifts from 1 to count - 1 places, with the number of shifts that each stands for: all of them, or, if they are many,
 // three of those by 2^i ... 2^(i+1) - 1 places.
 Vector<std::pair<size_t, double>> shifts_of(size_t count, size_t most_exact) {
@@ -89,7 +91,7 @@ Vector<std::pair<size_t, double>> shifts_of(size_t count, size_t most_exact) {
 
 void CommunicationModel::add_all_pairs(Loads& loads, const Vector<DeviceId>& holders, double share) const {
   const size_t count = holders.size();
-  for (const auto& [shift, times] : shifts_of(count, /*most_exact=*/64))
+  for (const auto& [shift, times] : shifts_of(count, most_holders_exact))
     for (size_t i = 0; i < count; ++i) add_hop(loads, holders[i], holders[(i + shift) % count], share * times);
 }
 
@@ -97,7 +99,7 @@ void CommunicationModel::add_all_pairs(Loads& loads, const Vector<DeviceId>& hol
 void CommunicationModel::add_all_pairs(Loads& loads, const Vector<Vector<DeviceId>>& nodes, double share) const {
   const size_t count = nodes.size(), places = nodes[0].size();
   for (const Vector<DeviceId>& node : nodes) add_all_pairs(loads, node, share);
-  for (const auto& [shift, times] : shifts_of(count, /*most_exact=*/8))
+  for (const auto& [shift, times] : shifts_of(count, most_nodes_exact))
     for (size_t n = 0; n < count; ++n)
       for (size_t from = 0; from < places; ++from)
         for (const DeviceId to : nodes[(n + shift) % count]) add_hop(loads, nodes[n][from], to, share * times);
@@ -254,7 +256,8 @@ Vector<CommunicationModel::CollectiveShape> CommunicationModel::shapes(Collectiv
       add([&](Loads& loads) { add_ring(loads, holders, (k - 1) / k); }, k - 1);
       [[fallthrough]];
     case CollectiveKind::all_to_all:
-      if (holders.size() <= 64 || nodes.empty()) add([&](Loads& loads) { add_all_pairs(loads, holders, 1 / k); }, 1);
+      if (holders.size() <= most_holders_exact || nodes.empty())
+        add([&](Loads& loads) { add_all_pairs(loads, holders, 1 / k); }, 1);
       else add([&](Loads& loads) { add_all_pairs(loads, nodes, 1 / k); }, 1);
   }
   if (kind == CollectiveKind::all_gather || kind == CollectiveKind::reduce_scatter ||

@@ -4,6 +4,13 @@
 
 namespace ff {
 
+Json inputs_of_tokens(const Vector<std::string>& names, int64_t sequence) {
+  Json inputs = Json::array();
+  for (const std::string& name : names)
+    inputs.push_back({{"name", name}, {"shape", {"batch", sequence}}, {"dtype", "i32"}});
+  return inputs;
+}
+
 std::string OperatorWriter::add(const std::string& name, const std::string& type, const Vector<std::string>& inputs,
                                 const Json& attributes) {
   Json json = {{"name", name}, {"type", type}, {"inputs", inputs}};

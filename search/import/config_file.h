@@ -46,6 +46,16 @@ class ConfigSettings {
   const JsonPlace& place_;
 };
 
+// What a configuration says, as parts of an ffgraph/1 file.
+struct ConfigNetwork {
+  std::string kind;  // for the description
+  int64_t layers;
+  Json inputs, operators;
+};
+
+// Graph inputs of these names, of `sequence` tokens a sample.
+Json inputs_of_tokens(const Vector<std::string>& names, int64_t sequence);
+
 class OperatorWriter {
  public:
   explicit OperatorWriter(const ConfigSettings& settings) : settings_(settings) {}

@@ -132,20 +132,14 @@ class T5Writer : private OperatorWriter {
 
 }  // namespace
 
-TransformerGraph import_t5(const ConfigSettings& settings, int64_t batch, int64_t sequence) {
+ConfigNetwork network_of_t5(const ConfigSettings& settings, int64_t sequence, Vector<std::string>& notes) {
   const T5 model = read_t5(settings);
-  TransformerGraph result;
-  result.layers = model.encoder_layers + model.decoder_layers;
-  result.notes.push_back(
+  notes.push_back(
       "the decoder's attention to itself has no causal mask: shapes and work are the same, but a model that is trained "
       "sees the tokens that it predicts");
-  Json inputs = Json::array();
-  for (const char* const name : {"token", "decoder_token", "label"})
-    inputs.push_back({{"name", name}, {"shape", {"batch", sequence}}, {"dtype", "i32"}});
-  result.graph = {{"format", "ffgraph/1"},       {"name", "t5"},
-                  {"description", ""},           {"batch_size", batch},
-                  {"inputs", std::move(inputs)}, {"operators", T5Writer(model, settings, sequence).written()}};
-  return result;
+  return {"Encoder and decoder", model.encoder_layers + model.decoder_layers,
+          inputs_of_tokens({"token", "decoder_token", "label"}, sequence),
+          T5Writer(model, settings, sequence).written()};
 }
 
 }  // namespace ff

@@ -2,11 +2,10 @@
 #pragma once
 
 #include "search/import/config_file.h"
-#include "search/import/transformer_config.h"
 
 namespace ff {
 
 // Of sequences of `sequence` tokens on both sides. The graph inputs are "token", "decoder_token" and "label".
-TransformerGraph import_t5(const ConfigSettings& settings, int64_t batch, int64_t sequence);
+ConfigNetwork network_of_t5(const ConfigSettings& settings, int64_t sequence, Vector<std::string>& notes);
 
 }  // namespace ff

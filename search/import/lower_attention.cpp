@@ -61,7 +61,7 @@ bool is_condition(const Lowering& l, const std::string& x) {
 // scores, which operator sets apply before or after the masks.
 bool lower_attention(Lowering& l) {
   if (l.node.has_input(4) || l.node.has_input(5) || l.node.has_input(6))
-    l.fail("has keys and values of before, or lengths, which are not understood");
+    l.fail("has past keys and values, or lengths, which are not understood");
   if (l.model.number(l.node, "softcap", 0) != 0) l.fail("has the attribute softcap, which is not understood");
   for (const char* window : {"left_window_size", "right_window_size"})
     if (l.model.integer(l.node, window, -1) >= 0)

@@ -231,7 +231,7 @@ Family gptj(const ConfigSettings& settings, Vector<std::string>& notes) {
   family.layer_dropout = settings.number("resid_pdrop", 0, 1);
   note_attention_dropout(settings, "attn_pdrop", 0, notes);
   const int64_t turned = settings.integer("rotary_dim", 64);
-  if (turned != family.channels / family.heads) family.rotary_channels = turned;
+  if (turned != family.head_channels()) family.rotary_channels = turned;
   return family;
 }
 
@@ -316,7 +316,7 @@ Family olmoe(const ConfigSettings& settings, int64_t sequence, Vector<std::strin
   family.experts_of_token = settings.integer("num_experts_per_tok", 8);
   family.normalized_gates = settings.flag("norm_topk_prob", false);
   set_experts(family, settings, family.inner, "router_aux_loss_coef", 0.01, notes);
-  note_left_out_norms(family, family.channels + family.key_value_heads * family.channels / family.heads, notes);
+  note_left_out_norms(family, (family.heads + family.key_value_heads) * family.head_channels(), notes);
   if (settings.find("clip_qkv")) notes.push_back("clip_qkv is left out: queries, keys and values are not clipped");
   return family;
 }
@@ -577,6 +577,36 @@ Family read_family(const JsonPlace& config, const ConfigSettings& settings, int6
   config.at("model_type").fail("found \"" + type + "\"" + suggestion(type, transformer_families()));
 }
 
+ConfigNetwork network_of(const Family& family, const ConfigSettings& settings, int64_t sequence) {
+  ConfigNetwork result{family.causal ? "Causal language model" : "Language model", family.layers, {}, {}};
+  if (family.image > 0) {
+    result.kind = "Classifier of images";
+    result.inputs = Json::array(
+        {{{"name", "image"}, {"shape", {"batch", family.image_channels, family.image, family.image}}, {"dtype", "f32"}},
+         {{"name", "label"}, {"shape", {"batch"}}, {"dtype", "i32"}}});
+  } else {
+    result.inputs = family.segments > 0 ? inputs_of_tokens({"token", "segment", "label"}, sequence)
+                                        : inputs_of_tokens({"token", "label"}, sequence);
+  }
+  result.operators = GraphWriter(family, settings, sequence).written();
+  return result;
+}
+
+ConfigNetwork read_network(const JsonPlace& config, const ConfigSettings& settings, int64_t sequence,
+                           Vector<std::string>& notes) {
+  if (const std::string type = config.at("model_type").as_string(); type == "t5" || type == "mt5")
+    return network_of_t5(settings, sequence, notes);
+  const Family family = read_family(config, settings, sequence, notes);
+  if (family.image > 0) return network_of(family, settings, sequence);
+  if (sequence > family.positions)
+    throw InputError("--sequence: found " + std::to_string(sequence) + ", the model has " +
+                     std::to_string(family.positions) + " positions");
+  if (family.learned_positions && sequence < family.positions)
+    notes.push_back("the table of positions has " + std::to_string(sequence) +
+                    " rows, as the sequence; the model's has " + std::to_string(family.positions));
+  return network_of(family, settings, sequence);
+}
+
 }  // namespace
 
 Vector<std::string> transformer_families() {
@@ -587,49 +617,23 @@ Vector<std::string> transformer_families() {
 
 TransformerGraph import_transformer(const JsonPlace& config, int64_t batch, int64_t sequence) {
   const ConfigSettings settings(config);
-  TransformerGraph result;
   const std::string type = config.at("model_type").as_string();
   if (type == "vit" && sequence > 0)
     throw InputError("--sequence: is for language models; " + config.file() + " is of a model of images");
   if (type != "vit" && sequence == 0) throw InputError("--sequence: is needed for " + config.file());
+  TransformerGraph result;
+  ConfigNetwork network = read_network(config, settings, sequence, result.notes);
+  result.layers = network.layers;
+  const auto behind_slash = [](const std::string& path) { return path.substr(path.find_last_of('/') + 1); };
   const std::string name = settings.text("_name_or_path", "");
-  const auto described = [&](const std::string& kind) {
-    result.graph["name"] = name.empty() ? type : name.substr(name.find_last_of('/') + 1);
-    result.graph["description"] = kind + " of family " + type + ", by ffsearch import from " +
-                                  config.file().substr(config.file().find_last_of('/') + 1) + ".";
-    return result;
-  };
-  if (type == "t5" || type == "mt5") {
-    result = import_t5(settings, batch, sequence);
-    return described("Encoder and decoder");
-  }
-  const Family family = read_family(config, settings, sequence, result.notes);
-  const bool of_images = family.image > 0;
-  if (!of_images && sequence > family.positions)
-    throw InputError("--sequence: found " + std::to_string(sequence) + ", the model has " +
-                     std::to_string(family.positions) + " positions");
-  if (!of_images && family.learned_positions && sequence < family.positions)
-    result.notes.push_back("the table of positions has " + std::to_string(sequence) +
-                           " rows, as the sequence; the model's has " + std::to_string(family.positions));
-  result.layers = family.layers;
-  const Json input = {"batch", sequence};
-  Json inputs = Json::array();
-  if (of_images) {
-    inputs.push_back(
-        {{"name", "image"}, {"shape", {"batch", family.image_channels, family.image, family.image}}, {"dtype", "f32"}});
-    inputs.push_back({{"name", "label"}, {"shape", {"batch"}}, {"dtype", "i32"}});
-  } else {
-    for (const char* const one : {"token", "segment", "label"})
-      if (one != std::string("segment") || family.segments > 0)
-        inputs.push_back({{"name", one}, {"shape", input}, {"dtype", "i32"}});
-  }
-  const std::string kind = of_images       ? "Classifier of images"
-                           : family.causal ? "Causal language model"
-                                           : "Language model";
-  result.graph = {{"format", "ffgraph/1"},       {"name", ""},
-                  {"description", ""},           {"batch_size", batch},
-                  {"inputs", std::move(inputs)}, {"operators", GraphWriter(family, settings, sequence).written()}};
-  return described(kind);
+  result.graph = {{"format", "ffgraph/1"},
+                  {"name", name.empty() ? type : behind_slash(name)},
+                  {"description", network.kind + " of family " + type + ", by ffsearch import from " +
+                                      behind_slash(config.file()) + "."},
+                  {"batch_size", batch},
+                  {"inputs", std::move(network.inputs)},
+                  {"operators", std::move(network.operators)}};
+  return result;
 }
 
 }  // namespace ff

@@ -54,8 +54,8 @@ Evaluator::Memory Evaluator::memory(const Strategy& strategy, const TaskGraph& t
     if (one_plan || at_least <= 1) {
       lay_out_preallocated();
       at_least = fullness(preallocated.bytes);
+      if (one_plan || at_least <= 1) return preallocated;
     }
-    if (one_plan || at_least <= 1) return preallocated;
   }
   Memory on_demand{{}, TransferBuffers::on_demand, on_demand_issue_order(tasks, order)};
   on_demand.bytes = memory_.bytes(strategy, tasks, on_demand.order, TransferBuffers::on_demand);

@@ -189,7 +189,7 @@ class NewerTest(common.OnnxTest):
         self.refused([helper.make_node("Attention", ["q", "k", "v"], ["y"], softcap=2.0)], inputs, {}, 23,
                      "has the attribute softcap, which is not understood")
         self.refused([helper.make_node("Attention", ["q", "k", "v", "", "k", "v"], ["y"])], inputs, {}, 23,
-                     "has keys and values of before, or lengths, which are not understood")
+                     "has past keys and values, or lengths, which are not understood")
 
     def test_attention_with_projections(self):
         """One operator of ours, with its heads."""

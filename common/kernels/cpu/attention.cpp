@@ -168,19 +168,12 @@ class MultiHeadAttentionKernel : public Kernel {
     return projection;
   }
 
-  // Calls visit(first row of the input, first element of the matrix) for each product over the input's rows.
-  template <class Visit>
-  void for_each_product(const Matrix& matrix, const Visit& visit) const {
-    for (int64_t product = 0; product < layout_.products(matrix); ++product)
-      visit(layout_.input_row(matrix, product), product * layout_.rows(matrix) * matrix.width);
-  }
-
   void project(const KernelArguments& arguments) {
     const float* const input = static_cast<const float*>(arguments.inputs[0]);
     for (const int m : layout_.matrices.indices()) {
       const Matrix& matrix = layout_.matrices[m];
       const float* const weight = arguments.parameters[matrix.parameter] + matrix.weight_row * channels_;
-      for_each_product(matrix, [&](int64_t row, int64_t element) {
+      layout_.for_each_product(matrix, [&](int64_t row, int64_t element) {
         const float* const rows = input + row * channels_;
         float* const output = tiles_.projected() + matrix.begin + element;
         if (attention_.bias)
@@ -205,7 +198,7 @@ class MultiHeadAttentionKernel : public Kernel {
                  arguments.parameter_gradients[bias] + matrix.weight_row,
                  arguments.accumulates(static_cast<size_t>(bias)));
       if (float* const result = arguments.input_gradients[0])
-        for_each_product(matrix, [&](int64_t row, int64_t element) {
+        layout_.for_each_product(matrix, [&](int64_t row, int64_t element) {
           multiply_matrices('N', 'N', layout_.rows(matrix), channels_, matrix.width, gradients + element, matrix.width,
                             arguments.parameters[weight] + matrix.weight_row * channels_, channels_, m == 0 ? 0 : 1,
                             result + row * channels_, channels_);
@@ -216,7 +209,7 @@ class MultiHeadAttentionKernel : public Kernel {
   void weight_gradients(const Matrix& matrix, const float* gradients, const KernelArguments& arguments) {
     const float* const input = static_cast<const float*>(arguments.inputs[0]);
     bool add = arguments.accumulates(static_cast<size_t>(matrix.parameter));
-    for_each_product(matrix, [&](int64_t row, int64_t element) {
+    layout_.for_each_product(matrix, [&](int64_t row, int64_t element) {
       multiply_matrices('T', 'N', matrix.width, channels_, layout_.rows(matrix), gradients + element, matrix.width,
                         input + row * channels_, channels_, add ? 1 : 0,
                         arguments.parameter_gradients[matrix.parameter] + matrix.weight_row * channels_, channels_);

@@ -43,7 +43,7 @@ class MultiHeadAttentionBf16 : public Bf16Kernel {
       const Bf16 *const weight = as_bf16(parameter(arguments, matrix.parameter, own)),
                         *const bias =
                             bias_ ? as_bf16(parameter(arguments, matrix.parameter + layout_.weights, own)) : nullptr;
-      for_each_product(matrix, [&](int64_t row, int64_t element) {
+      layout_.for_each_product(matrix, [&](int64_t row, int64_t element) {
         run(projections_[m].forward, input + row * channels_, weight + matrix.weight_row * channels_,
             tiles_.projected() + matrix.begin + element, own, bias ? bias + matrix.weight_row : nullptr);
       });
@@ -68,7 +68,7 @@ class MultiHeadAttentionBf16 : public Bf16Kernel {
       const Matrix& matrix = layout_.matrices[m];
       const Bf16* const gradient = gradients_of(matrix, arguments, scratch);
       bool add = arguments.accumulates(static_cast<size_t>(matrix.parameter));
-      for_each_product(matrix, [&](int64_t row, int64_t element) {
+      layout_.for_each_product(matrix, [&](int64_t row, int64_t element) {
         run(projections_[m].weight_gradient[add], gradient + element, input + row * channels_,
             arguments.parameter_gradients[matrix.parameter] + matrix.weight_row * channels_, scratch);
         add = true;
@@ -76,7 +76,7 @@ class MultiHeadAttentionBf16 : public Bf16Kernel {
       if (!input_gradient) continue;
       Scratch own = scratch;
       const Bf16* const weight = as_bf16(parameter(arguments, matrix.parameter, own)) + matrix.weight_row * channels_;
-      for_each_product(matrix, [&](int64_t row, int64_t element) {
+      layout_.for_each_product(matrix, [&](int64_t row, int64_t element) {
         run(projections_[m].input_gradient, gradient + element, weight, input_gradient + row * channels_, own);
       });
     }
@@ -92,12 +92,6 @@ class MultiHeadAttentionBf16 : public Bf16Kernel {
   };
 
   static const Bf16* as_bf16(const void* values) { return static_cast<const Bf16*>(values); }
-  // Calls visit(first row of the input, first element of the matrix) for each product over the input's rows.
-  template <class Visit>
-  void for_each_product(const Matrix& matrix, const Visit& visit) const {
-    for (int64_t product = 0; product < layout_.products(matrix); ++product)
-      visit(layout_.input_row(matrix, product), product * layout_.rows(matrix) * matrix.width);
-  }
   // Of what is projected, once the gradient of the bias is their sum.
   const Bf16* gradients_of(const Matrix& matrix, const KernelArguments& arguments, const Scratch& scratch) {
     float* const values = tiles_.projected_gradients() + matrix.begin;

@@ -476,19 +476,12 @@ class MultiHeadAttentionKernel : public Kernel {
             .products = reinterpret_cast<float*>(context_.scratch())};
   }
 
-  // Calls visit(first row of the input, first element of the matrix) for each product over the input's rows.
-  template <class Visit>
-  void for_each_product(const Matrix& matrix, const Visit& visit) const {
-    for (int64_t product = 0; product < layout_.products(matrix); ++product)
-      visit(layout_.input_row(matrix, product), product * layout_.rows(matrix) * matrix.width);
-  }
-
   void project(const KernelArguments& arguments) const {
     const float* const input = static_cast<const float*>(arguments.inputs[0]);
     for (const Matrix& matrix : layout_.matrices) {
       const float* const weight = arguments.parameters[matrix.parameter] + matrix.weight_row * channels_;
       float* const output = projected_.data() + matrix.begin;
-      for_each_product(matrix, [&](int64_t row, int64_t element) {
+      layout_.for_each_product(matrix, [&](int64_t row, int64_t element) {
         multiply_matrices(context_, 'N', 'T', layout_.rows(matrix), matrix.width, channels_, input + row * channels_,
                           channels_, weight, channels_, 0, output + element, matrix.width);
       });
@@ -509,7 +502,7 @@ class MultiHeadAttentionKernel : public Kernel {
                  arguments.parameter_gradients[bias] + matrix.weight_row,
                  arguments.accumulates(static_cast<size_t>(bias)), context_.scratch());
       if (float* const result = arguments.input_gradients[0])
-        for_each_product(matrix, [&](int64_t row, int64_t element) {
+        layout_.for_each_product(matrix, [&](int64_t row, int64_t element) {
           multiply_matrices(context_, 'N', 'N', layout_.rows(matrix), channels_, matrix.width, gradients + element,
                             matrix.width, arguments.parameters[weight] + matrix.weight_row * channels_, channels_,
                             m == 0 ? 0 : 1, result + row * channels_, channels_);
@@ -520,7 +513,7 @@ class MultiHeadAttentionKernel : public Kernel {
   void weight_gradients(const Matrix& matrix, const float* gradients, const KernelArguments& arguments) const {
     const float* const input = static_cast<const float*>(arguments.inputs[0]);
     bool add = arguments.accumulates(static_cast<size_t>(matrix.parameter));
-    for_each_product(matrix, [&](int64_t row, int64_t element) {
+    layout_.for_each_product(matrix, [&](int64_t row, int64_t element) {
       multiply_matrices(context_, 'T', 'N', matrix.width, channels_, layout_.rows(matrix), gradients + element,
                         matrix.width, input + row * channels_, channels_, add ? 1 : 0,
                         arguments.parameter_gradients[matrix.parameter] + matrix.weight_row * channels_, channels_);
