@@ -12,10 +12,13 @@ The programs take turns, and a round's ratio is of measurements that follow each
 rounds. Before, the two sides must have the same number of parameters.
 
 On a GPU both sides compute in the same precision (--precision), PyTorch with cuDNN's algorithms chosen by measurement
-and without waiting for the GPU within blocks of ten iterations.
+and without waiting for the GPU within blocks of ten iterations. --pytorch says how PyTorch runs there: eager, graph
+(the whole iteration as one CUDA graph) and compiled (torch.compile, with its CUDA graphs: mode "reduce-overhead"). With
+bf16 PyTorch has torch.autocast.
 """
 
 import argparse
+import contextlib
 import json
 import math
 import os
@@ -29,6 +32,7 @@ import tempfile
 import time
 
 sys.dont_write_bytecode = True
+import gpu_networks  # noqa: E402
 from mpi_environment import mpi_environment  # noqa: E402
 
 REPOSITORY = pathlib.Path(__file__).resolve().parent.parent
@@ -268,34 +272,61 @@ def loaded_blas():
 MODELS = {"images": image_model, "lstm": lstm_model, "transformer": transformer_model, "translation": translation_model}
 
 
-def pytorch_side(kind, graph_path, iterations, device, precision):
+def captured(torch, step):
+    """A function that repeats the step as one CUDA graph."""
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        for _ in range(3):
+            step()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        loss = step()
+
+    def replay():
+        graph.replay()
+        return loss
+
+    return replay
+
+
+def pytorch_side(kind, graph_path, iterations, device, precision, mode):
     import torch
     torch.set_num_threads(1)
     torch.manual_seed(1)
     graph = json.loads(pathlib.Path(graph_path).read_text(encoding="utf-8"))
-    on_gpu, tf32 = device == "cuda", precision == "tf32"
+    on_gpu, tf32 = device == "cuda", precision != "fp32"
     if on_gpu:
         torch.backends.cudnn.benchmark = True
         torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = tf32
     model, batch = MODELS[kind](torch, graph)
     model, batch = model.to(device), [tensor.to(device) for tensor in batch]
+    # Here, as PyTorch's LSTM has two biases that are only ever added, and the second one does not count.
+    parameters = sum(value.numel() for name, value in model.named_parameters()
+                     if not re.search(r"\.bias_hh_l\d+$", name))
     optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE, momentum=MOMENTUM)
+    forward = torch.compile(model, mode="reduce-overhead") if mode == "compiled" else model
+    half = (lambda: torch.autocast("cuda", torch.bfloat16)) if precision == "bf16" else contextlib.nullcontext
+
+    def step():
+        optimizer.zero_grad(set_to_none=True)  # faster than zeros to add to
+        with half():
+            loss = forward(*batch)
+        loss.backward()
+        optimizer.step()
+        return loss
+
     times, losses = [], []
     block = 10 if on_gpu else 1
+    repeat = captured(torch, step) if mode == "graph" else step
     for _ in range(math.ceil(iterations / block)):
         begin = time.perf_counter()
         for _ in range(block):
-            optimizer.zero_grad(set_to_none=True)  # faster than zeros to add to
-            loss = model(*batch)
-            loss.backward()
-            optimizer.step()
+            loss = repeat()
         losses.append(loss.item())  # waits
         times.append((time.perf_counter() - begin) / block)
     if not all(map(math.isfinite, losses)):
         sys.exit("PyTorch's loss is not finite")
-    # PyTorch's LSTM has two biases that are only ever added; the second one does not count.
-    parameters = sum(value.numel() for name, value in model.named_parameters()
-                     if not re.search(r"\.bias_hh_l\d+$", name))
     configuration = torch.__config__.show()
     onednn = re.search(r"MKL-?DNN v([\d.]+)", configuration)
     if kind == "images" and not torch.backends.mkldnn.is_available():
@@ -351,7 +382,7 @@ class Benchmark:
         self.checkpoint = work / "parameters.safetensors"
         self.graph.write_text(json.dumps(graph), encoding="utf-8")
         run([arguments.build / "ffsearch", "--graph", self.graph, "--topo",
-             REPOSITORY / f"topologies/{'h200-1' if self.on_gpu else 'local-cpu-1'}.json", "--cost", "analytic",
+             REPOSITORY / f"topologies/{arguments.model if self.on_gpu else 'local-cpu'}-1.json", "--cost", "analytic",
              "--algorithm", "data-parallel", "--quiet", "--out", self.strategy])
 
     def ffexec(self, iterations, *extra):
@@ -361,13 +392,24 @@ class Benchmark:
                                "--precision", self.arguments.precision, *extra],
                               self.environment))
 
-    def pytorch(self, iterations):
+    def pytorch(self, iterations, mode):
         # glibc would hand large gradients back to the system in each iteration: without this AlexNet takes 1.3 times as
         # long.
         environment = dict(self.environment, MALLOC_MMAP_THRESHOLD_=str(1 << 32), MALLOC_TRIM_THRESHOLD_=str(1 << 35),
                            MALLOC_TOP_PAD_=str(1 << 28))
         return json.loads(run([self.arguments.python, __file__, "--pytorch-side", self.kind, self.graph, iterations,
-                               self.arguments.device, self.arguments.precision], environment))
+                               self.arguments.device, self.arguments.precision, mode], environment))
+
+    def of_pytorch(self, iterations, mode):
+        """Milliseconds an iteration; NaN where a mode fails, with a note (not every model can be captured)."""
+        try:
+            times = self.pytorch(iterations + (10 if self.on_gpu else 1), mode)["times"]
+            return statistics.median(times[1:] or times) * 1e3
+        except SystemExit as error:
+            if mode == "eager":
+                raise
+            print(f"{self.title}: PyTorch {mode}: {str(error).splitlines()[-1]}", file=sys.stderr, flush=True)
+            return math.nan
 
     def parameters_of_ffexec(self):
         with open(self.checkpoint, "rb") as file:
@@ -377,9 +419,9 @@ class Benchmark:
                    if name != "__metadata__" and not name.endswith((".velocity", ".running_mean", ".running_variance")))
 
     def measure(self):
-        """(rounds of (ffexec ms, PyTorch ms), about PyTorch)."""
+        """(rounds of (ffexec ms, PyTorch ms in each mode), parameters, about PyTorch)."""
         first = self.ffexec(3, "--save", self.checkpoint)
-        about = self.pytorch(3)
+        about = self.pytorch(3, "eager")
         if about["blas"] == REFERENCE_BLAS and not self.on_gpu and not self.arguments.any_blas:
             sys.exit("PyTorch uses the slow reference BLAS; for a fair comparison: apt-get install "
                      "libopenblas0-serial, or give --any-blas")
@@ -391,17 +433,13 @@ class Benchmark:
         iterations = max(5, min(300, round(self.arguments.seconds / slowest_s)))
         rounds = []
         for number in range(self.arguments.rounds):
-            sides = [lambda: self.ffexec(iterations)["measured_us"] * 1e-3,
-                     lambda: statistics.median(self.pytorch(iterations + (10 if self.on_gpu else 1))["times"][1:])
-                     * 1e3]
-            if number % 2:
-                times = [sides[1](), sides[0]()][::-1]
-            else:
-                times = [sides[0](), sides[1]()]
-            rounds.append(tuple(times))
-            print(f"{self.title}, round {number + 1} of {self.arguments.rounds}: ffexec {times[0]:.2f} ms, PyTorch "
-                  f"{times[1]:.2f} ms "
-                  f"({iterations} iterations each)", file=sys.stderr, flush=True)
+            sides = [lambda: self.ffexec(iterations)["measured_us"] * 1e-3]
+            sides += [lambda mode=mode: self.of_pytorch(iterations, mode) for mode in self.arguments.pytorch]
+            times = [side() for side in (sides[::-1] if number % 2 else sides)]
+            rounds.append(tuple(times[::-1] if number % 2 else times))
+            of_pytorch = ", ".join(f"{mode} {ms:.2f} ms" for mode, ms in zip(self.arguments.pytorch, rounds[-1][1:]))
+            print(f"{self.title}, round {number + 1} of {self.arguments.rounds}: ffexec {rounds[-1][0]:.2f} ms, PyTorch "
+                  f"{of_pytorch} ({iterations} iterations each)", file=sys.stderr, flush=True)
         return rounds, mine, about
 
 
@@ -435,27 +473,34 @@ def report(results, arguments):
                     f"{onednn_of(arguments.build / 'ffexec')}); "
                     f"PyTorch {about['version']} (oneDNN {about['onednn'] or 'off'}, BLAS "
                     f"{about['blas'] or 'built in'}, {about['capability'] or 'unknown'} kernels)")
-    lines = ["| network | parameters | batch | ffexec ms | PyTorch ms | PyTorch / ffexec | over the rounds |",
-             "|---|---|---|---|---|---|---|"]
+    modes = arguments.pytorch
+    columns = [f"PyTorch{'' if modes == ['eager'] else ', ' + mode} ms" for mode in modes]
+    lines = [f"| network | parameters | batch | ffexec ms | {' | '.join(columns)} | PyTorch / ffexec | over the rounds |",
+             "|---|---|---|---|---|---|" + "---|" * len(modes)]
     for name, (rounds, parameters, _) in results.items():
-        ratios = [pytorch / ffexec for ffexec, pytorch in rounds]
-        mine, theirs = (statistics.median(column) for column in zip(*rounds))
+        medians = [statistics.median(column) for column in zip(*rounds)]
+        best = min(range(1, len(medians)), key=lambda i: math.inf if math.isnan(medians[i]) else medians[i])
+        ratios = [times[best] / times[0] for times in rounds]
+        theirs = " | ".join("failed" if math.isnan(value) else f"{value:.1f}" for value in medians[1:])
         lines.append(f"| {arguments.networks[name][0]} | {parameters * 1e-6:.1f} M | {arguments.networks[name][3]} | "
-                     f"{mine:.1f} | {theirs:.1f} | {statistics.median(ratios):.2f} "
+                     f"{medians[0]:.1f} | {theirs} | {statistics.median(ratios):.2f} "
                      f"| {min(ratios):.2f} to {max(ratios):.2f} |")
     return versions, "\n".join(lines)
 
 
 def main():
     if sys.argv[1:2] == ["--pytorch-side"]:
-        return pytorch_side(sys.argv[2], sys.argv[3], int(sys.argv[4]), *sys.argv[5:7])
+        return pytorch_side(sys.argv[2], sys.argv[3], int(sys.argv[4]), *sys.argv[5:8])
     parser = argparse.ArgumentParser(description="Times training iterations of ffexec on one rank and PyTorch's on "
                                      "one thread.")
     parser.add_argument("--only", nargs="+", metavar="NETWORK",
                         help=f"any of: {', '.join(NETWORKS)}; with --device cuda: {', '.join(NETWORKS_ON_GPU)}")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu", help="default: cpu")
-    parser.add_argument("--precision", choices=["fp32", "tf32"], default="fp32",
+    parser.add_argument("--precision", choices=["fp32", "tf32", "bf16"], default="fp32",
                         help="of products and convolutions on a GPU; default: fp32")
+    parser.add_argument("--pytorch", nargs="+", choices=["eager", "graph", "compiled"], default=["eager"],
+                        metavar="MODE", help="how PyTorch runs: eager, graph, compiled (a GPU); the ratio is of the "
+                        "fastest; default: eager")
     parser.add_argument("--rounds", type=int, default=5, help="measurements of each side, in turn; default: 5")
     parser.add_argument("--seconds", type=float, default=5, help="length of a measurement, about; default: 5")
     parser.add_argument("--build", type=pathlib.Path, metavar="DIR", help="default: build/release, else build/dev")
@@ -468,6 +513,13 @@ def main():
     arguments = parser.parse_args()
     if arguments.rounds < 1:
         parser.error("--rounds: expected at least 1")
+    if arguments.device == "cpu" and arguments.pytorch != ["eager"]:
+        parser.error("--pytorch: graph and compiled need --device cuda")
+    if arguments.device == "cuda":
+        try:
+            arguments.model = gpu_networks.model_of(gpu_networks.gpu_name())
+        except RuntimeError as error:
+            sys.exit(str(error))
     arguments.networks = NETWORKS_ON_GPU if arguments.device == "cuda" else NETWORKS
     for name in arguments.only or []:
         if name not in arguments.networks:
@@ -498,7 +550,7 @@ def main():
 
 def write(results, arguments):
     versions, table = report(results, arguments)
-    about = (f"Median of {arguments.rounds} rounds in which the two take turns, each the median of its iterations in "
+    about = (f"Median of {arguments.rounds} rounds in which they take turns, each the median of its iterations in "
              f"about {arguments.seconds:g} s; "
              "the last column has the\nsmallest and the largest ratio of a round.")
     if arguments.device == "cuda":
