@@ -42,11 +42,12 @@ Vector<float> numbers(int64_t count, float scale) {
   return values;
 }
 
-Graph one_operator(const std::string& type, const std::string& inputs, const std::string& attributes) {
+Graph one_operator(const std::string& type, const std::string& inputs, const std::string& attributes,
+                   const std::string& read = R"("x")") {
   return parse_graph(
       parse_json(R"({"format":"ffgraph/1","name":"g","batch_size":30,"inputs":[)" + inputs +
                      R"(,{"name":"label","shape":["batch"],"dtype":"i32"}],"operators":[{"name":"tested","type":")" +
-                     type + R"(","inputs":["x"],"attributes":)" + attributes +
+                     type + R"(","inputs":[)" + read + R"(],"attributes":)" + attributes +
                      R"(},{"name":"f","type":"flatten","inputs":["tested"]},
           {"name":"l","type":"softmax_cross_entropy","inputs":["f","label"]}]})",
                  "g"));
@@ -288,6 +289,46 @@ TEST_CASE("a dropout kernel moved to other samples and another operator draws as
     CHECK(results[1] == results[5]);
     CHECK(results[0] == results[3]);
     CHECK(results[0] != results[1]);
+  }
+}
+
+// Kernels load and store four neighbours at once where addresses allow it: a tensor may begin anywhere else.
+TEST_CASE("GPU kernels take tensors that begin at any element") {
+  const auto gpu = gpu_or_skip();
+  if (!gpu) return;
+  const auto cpu = make_cpu_backend();
+  for (const auto& [type, columns] :
+       Vector<std::pair<std::string, int64_t>>{{"gelu", 701}, {"add", 700}, {"softmax", 701}, {"softmax", 1203}}) {
+    const std::string input = R"({"name":"x","shape":["batch",)" + std::to_string(columns) + R"(],"dtype":"f32"})";
+    const Graph graph = one_operator(type, input, "{}", type == "add" ? R"("x","x")" : R"("x")");
+    const OperatorDefinition& definition = *graph.operators[0].definition;
+    const Block whole = definition.output_block(0, definition.whole());
+    for (int offset = 0; offset < 16; ++offset) {
+      const int from = offset % 4, to = offset / 4;
+      Vector<Vector<float>> results[2];
+      int number = 0;
+      for (Backend* backend : {static_cast<Backend*>(gpu.get()), cpu.get()}) {
+        const auto kernel = backend->make_kernel({definition, definition.whole(), {true, true}, "tested", 5});
+        const Vector<float> values = numbers(whole.volume() + 4, 2e-4f);
+        Values source(*backend, values), gradient(*backend, values), result(*backend, values), output(*backend, values);
+        KernelArguments arguments;
+        arguments.inputs = {source.data() + from};
+        arguments.input_gradients = {result.data() + to};
+        if (type == "add") {
+          arguments.inputs.push_back(gradient.data() + to);
+          arguments.input_gradients.push_back(nullptr);
+        }
+        arguments.outputs = {output.data() + to};
+        arguments.output_gradients = {gradient.data() + from};
+        kernel->forward(arguments);
+        kernel->backward(arguments);
+        results[number++] = {output.read(), result.read()};
+      }
+      INFO(type << " from element " << from << " to " << to);
+      for (const int i : results[0].indices())
+        for (size_t j = 0; j < results[0][i].size(); ++j)
+          REQUIRE(results[0][i][j] == Approx(results[1][i][j]).epsilon(2e-5).margin(1e-7));
+    }
   }
 }
 

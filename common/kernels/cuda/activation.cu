@@ -2,58 +2,61 @@
 
 #include "common/kernels/cuda/device.cuh"
 #include "common/kernels/cuda/kernels.h"
+#include "common/kernels/cuda/packs.cuh"
 
 namespace ff::cuda {
 namespace {
 
 using Function = Activation::Function;
 
-void apply(const Context& context, Function function, float first, float second, const float* x, int64_t elements,
-           float* y) {
+void apply(const Context& context, Function function, float first, float second, const float* input, int64_t elements,
+           float* output) {
   switch (function) {
     case Function::affine:
-      for_each_index(context, elements, [=] __device__(int64_t i) { y[i] = first * x[i] + second; });
+      map_elements(context, elements, output, input, [=] __device__(float x) { return first * x + second; });
       break;
     case Function::clip:
-      for_each_index(context, elements, [=] __device__(int64_t i) { y[i] = fminf(fmaxf(x[i], first), second); });
+      map_elements(context, elements, output, input,
+                   [=] __device__(float x) { return fminf(fmaxf(x, first), second); });
       break;
     case Function::leaky_relu:
-      for_each_index(context, elements, [=] __device__(int64_t i) { y[i] = x[i] > 0 ? x[i] : first * x[i]; });
+      map_elements(context, elements, output, input, [=] __device__(float x) { return x > 0 ? x : first * x; });
       break;
     case Function::hard_sigmoid:
-      for_each_index(context, elements,
-                     [=] __device__(int64_t i) { y[i] = fminf(fmaxf(first * x[i] + second, 0.0f), 1.0f); });
+      map_elements(context, elements, output, input,
+                   [=] __device__(float x) { return fminf(fmaxf(first * x + second, 0.0f), 1.0f); });
       break;
     case Function::hard_swish:
-      for_each_index(context, elements,
-                     [=] __device__(int64_t i) { y[i] = x[i] * fminf(fmaxf(x[i] / 6.0f + 0.5f, 0.0f), 1.0f); });
+      map_elements(context, elements, output, input,
+                   [=] __device__(float x) { return x * fminf(fmaxf(x / 6.0f + 0.5f, 0.0f), 1.0f); });
       break;
   }
 }
 
-// Of the gradient g of the output. At the ends of a range, where there are two slopes, it is 0, as PyTorch has it.
-void apply_gradient(const Context& context, Function function, float first, float second, const float* x,
-                    const float* g, int64_t elements, float* result) {
+// Of the gradient of the output. At the ends of a range, where there are two slopes, it is 0, as PyTorch has it.
+void apply_gradient(const Context& context, Function function, float first, float second, const float* input,
+                    const float* gradient, int64_t elements, float* result) {
   switch (function) {
     case Function::affine:
-      for_each_index(context, elements, [=] __device__(int64_t i) { result[i] = first * g[i]; });
+      map_elements(context, elements, result, gradient, [=] __device__(float g) { return first * g; });
       break;
     case Function::clip:
-      for_each_index(context, elements,
-                     [=] __device__(int64_t i) { result[i] = x[i] > first && x[i] < second ? g[i] : 0.0f; });
+      map_elements(context, elements, result, std::tuple(input, gradient),
+                   [=] __device__(float x, float g) { return x > first && x < second ? g : 0.0f; });
       break;
     case Function::leaky_relu:
-      for_each_index(context, elements, [=] __device__(int64_t i) { result[i] = x[i] > 0 ? g[i] : first * g[i]; });
+      map_elements(context, elements, result, std::tuple(input, gradient),
+                   [=] __device__(float x, float g) { return x > 0 ? g : first * g; });
       break;
     case Function::hard_sigmoid:
-      for_each_index(context, elements, [=] __device__(int64_t i) {
-        const float value = first * x[i] + second;
-        result[i] = value > 0 && value < 1 ? first * g[i] : 0.0f;
+      map_elements(context, elements, result, std::tuple(input, gradient), [=] __device__(float x, float g) {
+        const float value = first * x + second;
+        return value > 0 && value < 1 ? first * g : 0.0f;
       });
       break;
     case Function::hard_swish:
-      for_each_index(context, elements, [=] __device__(int64_t i) {
-        result[i] = x[i] <= -3 ? 0.0f : x[i] >= 3 ? g[i] : g[i] * (x[i] / 3.0f + 0.5f);
+      map_elements(context, elements, result, std::tuple(input, gradient), [=] __device__(float x, float g) {
+        return x <= -3 ? 0.0f : x >= 3 ? g : g * (x / 3.0f + 0.5f);
       });
       break;
   }

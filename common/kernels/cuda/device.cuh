@@ -58,10 +58,35 @@ __device__ inline float warp_max(float value) {
   return value;
 }
 
-// The threads that work on one row together: a warp, or a block of block_threads. All of a row's threads call sum and
-// max alike.
-template <int threads>
-struct RowThreads;
+// The threads that work on one row together: a warp, or a block of this many. All of a row's threads call sum and max
+// alike.
+template <int row_threads>
+struct RowThreads {
+  static constexpr int threads = row_threads;
+  static constexpr int rows_in_block = 1;
+  __device__ static int64_t row() { return blockIdx.x; }
+  __device__ static int thread() { return threadIdx.x; }
+  __device__ static float sum(float value) {
+    __shared__ float of_warp[threads / 32];
+    value = warp_sum(value);
+    if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = value;
+    __syncthreads();
+    float total = 0;
+    for (int warp = 0; warp < threads / 32; ++warp) total += of_warp[warp];
+    __syncthreads();
+    return total;
+  }
+  __device__ static float max(float value) {
+    __shared__ float of_warp[threads / 32];
+    value = warp_max(value);
+    if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = value;
+    __syncthreads();
+    float largest = of_warp[0];
+    for (int warp = 1; warp < threads / 32; ++warp) largest = fmaxf(largest, of_warp[warp]);
+    __syncthreads();
+    return largest;
+  }
+};
 
 template <>
 struct RowThreads<32> {
@@ -73,51 +98,25 @@ struct RowThreads<32> {
   __device__ static float max(float value) { return warp_max(value); }
 };
 
-template <>
-struct RowThreads<block_threads> {
-  static constexpr int threads = block_threads;
-  static constexpr int rows_in_block = 1;
-  __device__ static int64_t row() { return blockIdx.x; }
-  __device__ static int thread() { return threadIdx.x; }
-  __device__ static float sum(float value) {
-    __shared__ float of_warp[block_threads / 32];
-    value = warp_sum(value);
-    if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = value;
-    __syncthreads();
-    float total = 0;
-    for (int warp = 0; warp < block_threads / 32; ++warp) total += of_warp[warp];
-    __syncthreads();
-    return total;
-  }
-  __device__ static float max(float value) {
-    __shared__ float of_warp[block_threads / 32];
-    value = warp_max(value);
-    if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = value;
-    __syncthreads();
-    float largest = of_warp[0];
-    for (int warp = 1; warp < block_threads / 32; ++warp) largest = fmaxf(largest, of_warp[warp]);
-    __syncthreads();
-    return largest;
-  }
-};
-
 template <int threads, class Body>
-__global__ void each_row_kernel(int64_t rows, Body body) {
+__global__ void __launch_bounds__(threads == 32 ? block_threads : threads) each_row_kernel(int64_t rows, Body body) {
   using Row = RowThreads<threads>;
   if (Row::row() < rows) body(Row{}, Row::row());  // the same for all threads of a row
+}
+
+template <int threads, class Body>
+void for_each_row_by(const Context& context, int64_t rows, const Body& body) {
+  constexpr int per_block = RowThreads<threads>::rows_in_block;
+  launch(context, static_cast<unsigned>((rows + per_block - 1) / per_block), per_block * threads, 0,
+         each_row_kernel<threads, Body>, rows, body);
 }
 
 // Calls body(RowThreads, row) with a warp a row where rows are short, with a block a row where they are long.
 template <class Body>
 void for_each_row(const Context& context, int64_t rows, int64_t length, const Body& body) {
   if (rows <= 0) return;
-  if (length <= 256) {
-    constexpr int per_block = RowThreads<32>::rows_in_block;
-    launch(context, static_cast<unsigned>((rows + per_block - 1) / per_block), block_threads, 0,
-           each_row_kernel<32, Body>, rows, body);
-  } else {
-    launch(context, static_cast<unsigned>(rows), block_threads, 0, each_row_kernel<block_threads, Body>, rows, body);
-  }
+  if (length <= 256) for_each_row_by<32>(context, rows, body);
+  else for_each_row_by<block_threads>(context, rows, body);
 }
 
 // Sums down the columns of a matrix [rows, columns], `count` of them side by side.

@@ -2,6 +2,7 @@
 
 #include "common/kernels/cuda/device.cuh"
 #include "common/kernels/cuda/kernels.h"
+#include "common/kernels/cuda/packs.cuh"
 
 namespace ff::cuda {
 namespace {
@@ -20,125 +21,126 @@ void apply(const Context& context, Function function, float alpha, const float* 
            float* result) {
   switch (function) {
     case Function::relu:
-      for_each_index(context, elements, [=] __device__(int64_t i) { result[i] = a[i] > 0 ? a[i] : 0.0f; });
+      map_elements(context, elements, result, a, [=] __device__(float x) { return x > 0 ? x : 0.0f; });
       break;
     case Function::tanh:
-      for_each_index(context, elements, [=] __device__(int64_t i) { result[i] = tanhf(a[i]); });
+      map_elements(context, elements, result, a, [=] __device__(float x) { return tanhf(x); });
       break;
     case Function::sigmoid:
-      for_each_index(context, elements, [=] __device__(int64_t i) { result[i] = 1.0f / (1.0f + expf(-a[i])); });
+      map_elements(context, elements, result, a, [=] __device__(float x) { return 1.0f / (1.0f + expf(-x)); });
       break;
     case Function::gelu:
-      for_each_index(context, elements,
-                     [=] __device__(int64_t i) { result[i] = 0.5f * a[i] * (1.0f + erff(a[i] * inverse_root_2)); });
+      map_elements(context, elements, result, a,
+                   [=] __device__(float x) { return 0.5f * x * (1.0f + erff(x * inverse_root_2)); });
       break;
     case Function::gelu_tanh:
-      for_each_index(context, elements, [=] __device__(int64_t i) {
-        result[i] = 0.5f * a[i] * (1.0f + tanhf(root_2_over_pi * (a[i] + gelu_cube * a[i] * a[i] * a[i])));
+      map_elements(context, elements, result, a, [=] __device__(float x) {
+        return 0.5f * x * (1.0f + tanhf(root_2_over_pi * (x + gelu_cube * x * x * x)));
       });
       break;
     case Function::silu:
-      for_each_index(context, elements, [=] __device__(int64_t i) { result[i] = a[i] / (1.0f + expf(-a[i])); });
+      map_elements(context, elements, result, a, [=] __device__(float x) { return x / (1.0f + expf(-x)); });
       break;
     case Function::elu:
-      for_each_index(context, elements,
-                     [=] __device__(int64_t i) { result[i] = a[i] > 0 ? a[i] : alpha * expm1f(a[i]); });
+      map_elements(context, elements, result, a, [=] __device__(float x) { return x > 0 ? x : alpha * expm1f(x); });
       break;
     case Function::softplus:
-      for_each_index(context, elements, [=] __device__(int64_t i) { result[i] = softplus(a[i]); });
+      map_elements(context, elements, result, a, [=] __device__(float x) { return softplus(x); });
       break;
     case Function::mish:
-      for_each_index(context, elements, [=] __device__(int64_t i) { result[i] = a[i] * tanhf(softplus(a[i])); });
+      map_elements(context, elements, result, a, [=] __device__(float x) { return x * tanhf(softplus(x)); });
       break;
-    case Function::log: for_each_index(context, elements, [=] __device__(int64_t i) { result[i] = logf(a[i]); }); break;
-    case Function::exp: for_each_index(context, elements, [=] __device__(int64_t i) { result[i] = expf(a[i]); }); break;
-    case Function::sin: for_each_index(context, elements, [=] __device__(int64_t i) { result[i] = sinf(a[i]); }); break;
+    case Function::log: map_elements(context, elements, result, a, [=] __device__(float x) { return logf(x); }); break;
+    case Function::exp: map_elements(context, elements, result, a, [=] __device__(float x) { return expf(x); }); break;
+    case Function::sin: map_elements(context, elements, result, a, [=] __device__(float x) { return sinf(x); }); break;
     case Function::pow:
-      for_each_index(context, elements, [=] __device__(int64_t i) { result[i] = powf(a[i], alpha); });
+      map_elements(context, elements, result, a, [=] __device__(float x) { return powf(x, alpha); });
       break;
     case Function::add:
-      for_each_index(context, elements, [=] __device__(int64_t i) { result[i] = a[i] + b[i]; });
+      map_elements(context, elements, result, std::tuple(a, b), [=] __device__(float x, float y) { return x + y; });
       break;
     case Function::sub:
-      for_each_index(context, elements, [=] __device__(int64_t i) { result[i] = a[i] - b[i]; });
+      map_elements(context, elements, result, std::tuple(a, b), [=] __device__(float x, float y) { return x - y; });
       break;
     case Function::mul:
-      for_each_index(context, elements, [=] __device__(int64_t i) { result[i] = a[i] * b[i]; });
+      map_elements(context, elements, result, std::tuple(a, b), [=] __device__(float x, float y) { return x * y; });
       break;
   }
 }
 
 // d/dx of x Phi(x), Phi being the normal distribution: Phi(x) + x phi(x).
 void gelu_gradient(const Context& context, const float* input, const float* gradient, int64_t elements, float* result) {
-  for_each_index(context, elements, [=] __device__(int64_t i) {
-    const float x = input[i];
-    result[i] = gradient[i] * (0.5f * (1.0f + erff(x * inverse_root_2)) + x * inverse_root_2_pi * expf(-0.5f * x * x));
+  map_elements(context, elements, result, std::tuple(input, gradient), [=] __device__(float x, float g) {
+    return g * (0.5f * (1.0f + erff(x * inverse_root_2)) + x * inverse_root_2_pi * expf(-0.5f * x * x));
   });
 }
 
 void gelu_tanh_gradient(const Context& context, const float* input, const float* gradient, int64_t elements,
                         float* result) {
-  for_each_index(context, elements, [=] __device__(int64_t i) {
-    const float x = input[i], t = tanhf(root_2_over_pi * (x + gelu_cube * x * x * x)),
+  map_elements(context, elements, result, std::tuple(input, gradient), [=] __device__(float x, float g) {
+    const float t = tanhf(root_2_over_pi * (x + gelu_cube * x * x * x)),
                 slope = root_2_over_pi * (1.0f + 3.0f * gelu_cube * x * x);
-    result[i] = gradient[i] * 0.5f * (1.0f + t + x * (1.0f - t * t) * slope);
+    return g * 0.5f * (1.0f + t + x * (1.0f - t * t) * slope);
   });
 }
 
 // d/dx of x s(x), s being the sigmoid function: s(x) (1 + x (1 - s(x))).
 void silu_gradient(const Context& context, const float* input, const float* gradient, int64_t elements, float* result) {
-  for_each_index(context, elements, [=] __device__(int64_t i) {
-    const float x = input[i], sigmoid = 1.0f / (1.0f + expf(-x));
-    result[i] = gradient[i] * sigmoid * (1.0f + x * (1.0f - sigmoid));
+  map_elements(context, elements, result, std::tuple(input, gradient), [=] __device__(float x, float g) {
+    const float sigmoid = 1.0f / (1.0f + expf(-x));
+    return g * sigmoid * (1.0f + x * (1.0f - sigmoid));
   });
 }
 
 void elu_gradient(const Context& context, float alpha, const float* input, const float* gradient, int64_t elements,
                   float* result) {
-  for_each_index(context, elements, [=] __device__(int64_t i) {
-    result[i] = gradient[i] * (input[i] > 0 ? 1.0f : alpha * expf(input[i]));
-  });
+  map_elements(context, elements, result, std::tuple(input, gradient),
+               [=] __device__(float x, float g) { return g * (x > 0 ? 1.0f : alpha * expf(x)); });
 }
 
 void softplus_gradient(const Context& context, const float* input, const float* gradient, int64_t elements,
                        float* result) {
-  for_each_index(context, elements, [=] __device__(int64_t i) { result[i] = gradient[i] / (1.0f + expf(-input[i])); });
+  map_elements(context, elements, result, std::tuple(input, gradient),
+               [=] __device__(float x, float g) { return g / (1.0f + expf(-x)); });
 }
 
 // d/dx of x t, t = tanh(softplus(x)): t + x (1 - t^2) s(x), s being the sigmoid function.
 void mish_gradient(const Context& context, const float* input, const float* gradient, int64_t elements, float* result) {
-  for_each_index(context, elements, [=] __device__(int64_t i) {
-    const float x = input[i], t = tanhf(softplus(x)), sigmoid = 1.0f / (1.0f + expf(-x));
-    result[i] = gradient[i] * (t + x * (1.0f - t * t) * sigmoid);
+  map_elements(context, elements, result, std::tuple(input, gradient), [=] __device__(float x, float g) {
+    const float t = tanhf(softplus(x)), sigmoid = 1.0f / (1.0f + expf(-x));
+    return g * (t + x * (1.0f - t * t) * sigmoid);
   });
 }
 
 void log_gradient(const Context& context, const float* input, const float* gradient, int64_t elements, float* result) {
-  for_each_index(context, elements, [=] __device__(int64_t i) { result[i] = gradient[i] / input[i]; });
+  map_elements(context, elements, result, std::tuple(input, gradient),
+               [=] __device__(float x, float g) { return g / x; });
 }
 
 void exp_gradient(const Context& context, const float* output, const float* gradient, int64_t elements, float* result) {
-  for_each_index(context, elements, [=] __device__(int64_t i) { result[i] = gradient[i] * output[i]; });
+  map_elements(context, elements, result, std::tuple(output, gradient),
+               [=] __device__(float y, float g) { return g * y; });
 }
 
 void sin_gradient(const Context& context, const float* input, const float* gradient, int64_t elements, float* result) {
-  for_each_index(context, elements, [=] __device__(int64_t i) { result[i] = gradient[i] * cosf(input[i]); });
+  map_elements(context, elements, result, std::tuple(input, gradient),
+               [=] __device__(float x, float g) { return g * cosf(x); });
 }
 
 void pow_gradient(const Context& context, float exponent, const float* input, const float* gradient, int64_t elements,
                   float* result) {
-  for_each_index(context, elements,
-                 [=] __device__(int64_t i) { result[i] = gradient[i] * exponent * powf(input[i], exponent - 1.0f); });
+  map_elements(context, elements, result, std::tuple(input, gradient),
+               [=] __device__(float x, float g) { return g * exponent * powf(x, exponent - 1.0f); });
 }
 
 void sigmoid_gradient(const Context& context, const float* output, const float* gradient, int64_t elements,
                       float* result) {
-  for_each_index(context, elements,
-                 [=] __device__(int64_t i) { result[i] = gradient[i] * output[i] * (1.0f - output[i]); });
+  map_elements(context, elements, result, std::tuple(output, gradient),
+               [=] __device__(float y, float g) { return g * y * (1.0f - y); });
 }
 
 void negate(const Context& context, const float* source, int64_t elements, float* result) {
-  for_each_index(context, elements, [=] __device__(int64_t i) { result[i] = -source[i]; });
+  map_elements(context, elements, result, source, [=] __device__(float x) { return -x; });
 }
 
 class ElementwiseKernel : public Kernel {

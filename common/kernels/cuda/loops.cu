@@ -1,6 +1,7 @@
 #include "common/kernels/bf16.h"
 #include "common/kernels/cuda/device.cuh"
 #include "common/kernels/cuda/kernels.h"
+#include "common/kernels/cuda/packs.cuh"
 
 namespace ff::cuda {
 namespace {
@@ -50,15 +51,15 @@ void copy_bytes(const Context& context, const void* source, void* destination, i
 }
 
 void widen(const Context& context, const uint16_t* source, float* destination, int64_t elements) {
-  for_each_index(context, elements, [=] __device__(int64_t i) { destination[i] = f32_of(source[i]); });
+  map_elements(context, elements, destination, source, [=] __device__(Bf16 value) { return f32_of(value); });
 }
 
 void narrow(const Context& context, const float* source, uint16_t* destination, int64_t elements) {
-  for_each_index(context, elements, [=] __device__(int64_t i) { destination[i] = bf16_of(source[i]); });
+  map_elements(context, elements, destination, source, [=] __device__(float value) { return bf16_of(value); });
 }
 
 void round_to_bf16(const Context& context, const float* source, float* destination, int64_t elements) {
-  for_each_index(context, elements, [=] __device__(int64_t i) { destination[i] = f32_of(bf16_of(source[i])); });
+  map_elements(context, elements, destination, source, [=] __device__(float value) { return f32_of(bf16_of(value)); });
 }
 
 void fill_zero(const Context& context, void* memory, int64_t bytes) {
@@ -66,18 +67,21 @@ void fill_zero(const Context& context, void* memory, int64_t bytes) {
 }
 
 void add_to(const Context& context, const float* source, float* destination, int64_t elements) {
-  for_each_index(context, elements, [=] __device__(int64_t i) { destination[i] += source[i]; });
+  const float* before = destination;
+  map_elements(context, elements, destination, std::tuple(before, source),
+               [=] __device__(float sum, float value) { return sum + value; });
 }
 
 void mask_by_positive(const Context& context, const float* gate, const float* source, float* destination,
                       int64_t elements) {
-  for_each_index(context, elements, [=] __device__(int64_t i) { destination[i] = gate[i] > 0 ? source[i] : 0.0f; });
+  map_elements(context, elements, destination, std::tuple(gate, source),
+               [=] __device__(float gated_by, float value) { return gated_by > 0 ? value : 0.0f; });
 }
 
 void tanh_gradient(const Context& context, const float* output, const float* gradient, float* result,
                    int64_t elements) {
-  for_each_index(context, elements,
-                 [=] __device__(int64_t i) { result[i] = gradient[i] * (1.0f - output[i] * output[i]); });
+  map_elements(context, elements, result, std::tuple(output, gradient),
+               [=] __device__(float y, float g) { return g * (1.0f - y * y); });
 }
 
 void add_bias(const Context& context, const float* bias, bool relu, int64_t rows, int64_t columns, float* values) {

@@ -2,6 +2,7 @@
 
 #include "common/kernels/cuda/device.cuh"
 #include "common/kernels/cuda/kernels.h"
+#include "common/kernels/cuda/packs.cuh"
 
 namespace ff::cuda {
 namespace {
@@ -13,14 +14,22 @@ struct Exponentials {
   float largest = -FLT_MAX, sum = 0;
   int64_t first = 0;
 
-  __device__ void add(float number, int64_t place) {
-    if (number > largest) {
-      sum = sum * expf(largest - number) + 1.0f;
-      largest = number;
-      first = place;
-    } else {
-      sum += expf(number - largest);
+  template <int n>
+  __device__ void add(const Pack<float, n>& numbers, int64_t place) {
+    float most = numbers.of[0];
+#pragma unroll
+    for (int j = 1; j < n; ++j) most = fmaxf(most, numbers.of[j]);
+    if (most >= largest) {
+      int64_t first_here = place;
+#pragma unroll
+      for (int j = n - 1; j >= 0; --j)
+        if (numbers.of[j] == most) first_here = place + j;
+      first = most > largest || first_here < first ? first_here : first;  // places do not come in their order
+      sum *= expf(largest - most);
+      largest = most;
     }
+#pragma unroll
+    for (int j = 0; j < n; ++j) sum += expf(numbers.of[j] - largest);
   }
   // Of the whole row, for all of its threads.
   template <class Row>
@@ -29,36 +38,63 @@ struct Exponentials {
   }
 };
 
+constexpr int at_once = 4;  // packs that a thread loads of a row before it uses the first
+
 template <class Row>
-__device__ Exponentials own_exponentials(const float* row, int64_t length) {
+__device__ Exponentials own_exponentials(const RowPacks& packs, const float* row) {
   Exponentials own;
-  for (int64_t c = Row::thread(); c < length; c += Row::threads) own.add(row[c], c);
+  for_each_pack<Row, at_once>(
+      packs, [&](int64_t c, const auto& x) { own.add(x, c); }, row);
   return own;
+}
+
+// result = function(a number of each source), of the whole row.
+template <class Row, class Function, class... Sources>
+__device__ void map_row(const RowPacks& packs, const Function& function, float* result, const Sources*... sources) {
+  for_each_pack<Row, at_once>(
+      packs,
+      [&](int64_t c, const auto& first, const auto&... others) {
+        auto results = first;
+#pragma unroll
+        for (int j = 0; j < first.size; ++j) results.of[j] = function(c + j, first.of[j], others.of[j]...);
+        store(result + c, results);
+      },
+      sources...);
 }
 
 }  // namespace
 
 void softmax(const Context& context, const float* input, int64_t rows, int64_t classes, float* output) {
-  for_each_row(context, rows, classes, [=] __device__(auto row_threads, int64_t row) {
+  for_each_row_of_packs(context, rows, classes, [=] __device__(auto row_threads, int64_t row) {
     using Row = decltype(row_threads);
     const float* x = input + row * classes;
     float* y = output + row * classes;
-    const Exponentials own = own_exponentials<Row>(x, classes);
+    const RowPacks packs(classes, x, y);
+    const Exponentials own = own_exponentials<Row>(packs, x);
     const float largest = Row::max(own.largest), factor = 1.0f / own.template row_sum<Row>(largest);
-    for (int64_t c = Row::thread(); c < classes; c += Row::threads) y[c] = expf(x[c] - largest) * factor;
+    map_row<Row>(
+        packs, [&](int64_t, float number) { return expf(number - largest) * factor; }, y, x);
   });
 }
 
 void softmax_gradient(const Context& context, const float* output, const float* gradient, int64_t rows, int64_t classes,
                       float* result) {
-  for_each_row(context, rows, classes, [=] __device__(auto row_threads, int64_t row) {
+  for_each_row_of_packs(context, rows, classes, [=] __device__(auto row_threads, int64_t row) {
     using Row = decltype(row_threads);
-    const int64_t at = row * classes;
+    const float *y = output + row * classes, *g = gradient + row * classes;
+    float* x = result + row * classes;
+    const RowPacks packs(classes, y, g, x);
     float sum = 0;
-    for (int64_t c = Row::thread(); c < classes; c += Row::threads) sum += output[at + c] * gradient[at + c];
+    for_each_pack<Row, at_once>(
+        packs,
+        [&](int64_t, const auto& of_output, const auto& of_gradient) {
+#pragma unroll
+          for (int j = 0; j < of_output.size; ++j) sum += of_output.of[j] * of_gradient.of[j];
+        },
+        y, g);
     sum = Row::sum(sum);
-    for (int64_t c = Row::thread(); c < classes; c += Row::threads)
-      result[at + c] = output[at + c] * (gradient[at + c] - sum);
+    map_row<Row>(
+        packs, [&](int64_t, float p, float slope) { return p * (slope - sum); }, x, y, g);
   });
 }
 
@@ -111,18 +147,20 @@ void count_rows(const Context& context, const int32_t* labels, const LabelPlaces
 void losses_of_rows(const Context& context, const float* logits, const RowLabels& labels, int64_t rows, int64_t classes,
                     int number, float* probabilities, float* losses, float* correct) {
   Fault* fault = context.fault();
-  for_each_row(context, rows, classes, [=] __device__(auto row_threads, int64_t row) {
+  for_each_row_of_packs(context, rows, classes, [=] __device__(auto row_threads, int64_t row) {
     using Row = decltype(row_threads);
     const float* x = logits + row * classes;
-    const Exponentials own = own_exponentials<Row>(x, classes);
+    float* own_probabilities = probabilities + row * classes;
+    const RowPacks packs(classes, x, own_probabilities);
+    const Exponentials own = own_exponentials<Row>(packs, x);
     const float largest = Row::max(own.largest);
     const bool labelled = labels.of(row) >= 0 && labels.of(row) < classes;
     const int64_t label = labelled ? labels.of(row) : 0;
     const float sum = own.template row_sum<Row>(largest);
     const float earlier_equal = Row::max(own.largest == largest && own.first < label ? 1.0f : 0.0f);
     const float factor = 1.0f / sum;
-    for (int64_t c = Row::thread(); c < classes; c += Row::threads)
-      probabilities[row * classes + c] = expf(x[c] - largest) * factor;
+    map_row<Row>(
+        packs, [&](int64_t, float logit) { return expf(logit - largest) * factor; }, own_probabilities, x);
     if (Row::thread() != 0) return;
     if (labels.counts(row) && !in_range(labels.of(row), classes, number, fault)) return;
     const float row_factor = labels.factor_of(row);
@@ -137,21 +175,32 @@ void statistics_of_rows(const Context& context, const float* logits, const RowLa
                         float* statistics) {
   Fault* fault = context.fault();
   const int64_t count = own.size();
-  for_each_row(context, rows, count, [=] __device__(auto row_threads, int64_t row) {
+  for_each_row_of_packs(context, rows, count, [=] __device__(auto row_threads, int64_t row) {
     using Row = decltype(row_threads);
     const float* x = logits + row * count;
+    float* own_exponentials_of_row = exponentials + row * count;
+    const RowPacks packs(count, x, own_exponentials_of_row);
     float largest = -FLT_MAX;
-    for (int64_t c = Row::thread(); c < count; c += Row::threads) largest = fmaxf(largest, x[c]);
+    for_each_pack<Row, at_once>(
+        packs,
+        [&](int64_t, const auto& numbers) {
+#pragma unroll
+          for (int j = 0; j < numbers.size; ++j) largest = fmaxf(largest, numbers.of[j]);
+        },
+        x);
     largest = Row::max(largest);
     const int64_t label = labels.of(row) - own.begin;
     const bool has_label = labels.counts(row) && label >= 0 && label < count;
     float sum = 0, earlier_equals = 0;
-    for (int64_t c = Row::thread(); c < count; c += Row::threads) {
-      const float exponential = expf(x[c] - largest);
-      exponentials[row * count + c] = exponential;
-      sum += exponential;
-      earlier_equals += x[c] == largest && c < label ? 1.0f : 0.0f;
-    }
+    map_row<Row>(
+        packs,
+        [&](int64_t c, float logit) {
+          const float exponential = expf(logit - largest);
+          sum += exponential;
+          earlier_equals += logit == largest && c < label ? 1.0f : 0.0f;
+          return exponential;
+        },
+        own_exponentials_of_row, x);
     sum = Row::sum(sum);
     earlier_equals = Row::sum(earlier_equals);
     if (Row::thread() != 0) return;
@@ -173,7 +222,7 @@ void statistics_of_rows(const Context& context, const float* logits, const RowLa
 void losses_from_statistics(const Context& context, const float* statistics, int slots, const RowLabels& labels,
                             int64_t rows, int64_t count, const float* largest_logits, float* probabilities,
                             float* losses, float* correct) {
-  for_each_row(context, rows, count, [=] __device__(auto row_threads, int64_t row) {
+  for_each_row_of_packs(context, rows, count, [=] __device__(auto row_threads, int64_t row) {
     using Row = decltype(row_threads);
     const auto of = [&](CrossEntropyStatistics which, int slot) {
       return statistics[(slot * cross_entropy_statistics + static_cast<int64_t>(which)) * rows + row];
@@ -188,7 +237,9 @@ void losses_from_statistics(const Context& context, const float* statistics, int
       label += of(CrossEntropyStatistics::label_logit, slot);
     }
     const float factor = expf(largest_logits[row] - largest) / sum;
-    for (int64_t c = Row::thread(); c < count; c += Row::threads) probabilities[row * count + c] *= factor;
+    float* of_row = probabilities + row * count;
+    map_row<Row>(
+        RowPacks(count, of_row), [&](int64_t, float exponential) { return exponential * factor; }, of_row, of_row);
     if (Row::thread() != 0 || !losses) return;
     const float row_factor = labels.factor_of(row);
     losses[row] = labels.counts(row) ? row_factor * (largest - label + logf(sum)) : 0.0f;
@@ -199,12 +250,16 @@ void losses_from_statistics(const Context& context, const float* statistics, int
 // `first_class`: of the probabilities.
 void loss_gradients(const Context& context, const float* probabilities, const RowLabels& labels, int64_t rows,
                     int64_t first_class, int64_t classes, float scale, float* result) {
-  for_each_row(context, rows, classes, [=] __device__(auto row_threads, int64_t row) {
+  for_each_row_of_packs(context, rows, classes, [=] __device__(auto row_threads, int64_t row) {
     using Row = decltype(row_threads);
+    const float* p = probabilities + row * classes;
+    float* of_row = result + row * classes;
     const int64_t label = labels.of(row) - first_class;
     const float row_scale = labels.factor_of(row) * scale;
-    for (int64_t c = Row::thread(); c < classes; c += Row::threads)
-      result[row * classes + c] = (probabilities[row * classes + c] - (c == label ? 1.0f : 0.0f)) * row_scale;
+    map_row<Row>(
+        RowPacks(classes, p, of_row),
+        [&](int64_t c, float probability) { return (probability - (c == label ? 1.0f : 0.0f)) * row_scale; }, of_row,
+        p);
   });
 }
 
