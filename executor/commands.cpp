@@ -112,8 +112,8 @@ struct Machine {
   std::string text;  // for people
 };
 
-// `cores`: of a CPU backend.
-Machine make_machine(const DeviceChoice& choice, int cores, Precision precision, Transport& host) {
+// `cores`: of a CPU backend. `recorded`: will iterations be recorded as CUDA graphs, where the transport can be?
+Machine make_machine(const DeviceChoice& choice, int cores, Precision precision, bool recorded, Transport& host) {
   Machine machine;
   machine.transport = &host;
   if (!choice.cuda) {
@@ -124,7 +124,7 @@ Machine make_machine(const DeviceChoice& choice, int cores, Precision precision,
   auto backend = make_cuda_backend(choice.gpu, precision);
   machine.cuda = backend.get();
   machine.backend = std::move(backend);
-  if (choice.nccl) machine.device_transport = make_nccl_transport(host, *machine.cuda);
+  if (choice.nccl) machine.device_transport = make_nccl_transport(host, *machine.cuda, recorded);
   else if (host.size() > 1) machine.device_transport = make_staging_transport(host, *machine.cuda);
   if (machine.device_transport) machine.transport = machine.device_transport.get();
   machine.text = describe_cuda_device(choice.gpu).name + ", " + std::string(to_string(precision));
@@ -160,6 +160,16 @@ std::string precision_note(Precision precision, Backend& backend) {
          (native.empty() ? "kernels compute" : "compute") + " in f32 on values of bf16, by conversion";
 }
 
+// Why iterations of a GPU are not recorded, whatever the transport; empty: they are.
+std::string why_not_recorded(const TrainOptions& options, const OptimizerSettings& optimizer) {
+  if (options.no_cuda_graph) return "--no-cuda-graph";
+  if (!optimizer.constant()) return "the optimizer's step differs from iteration to iteration";
+  if (!options.trace.empty()) return "--trace times every task";
+  if (options.epochs == 0 && options.iterations <= 3)
+    return "it is recorded in the third iteration, and there is no fourth one";
+  return "";
+}
+
 struct Observers {
   const Timekeeper& timekeeper;
   IterationRecorder* recorder = nullptr;  // null without a CUDA graph
@@ -172,16 +182,13 @@ Observers attach_observers(const TrainOptions& options, const Machine& machine, 
                                  : std::make_unique<Timekeeper>(make_host_clock(), true);
   Observers observers{program.attach(std::move(timekeeper)), nullptr, ""};
   if (!machine.cuda || options.no_cuda_graph) return observers;
-  if (!program.settings().optimizer.constant())
-    observers.note = "no CUDA graph: the optimizer's step differs from iteration to iteration";
-  else if (machine.device_transport && !machine.device_transport->ordered())
-    observers.note = "no CUDA graph: transfers through the host's memory cannot be part of one";
-  else if (trace) observers.note = "no CUDA graph: --trace times every task";
-  else if (options.epochs == 0 && options.iterations <= 3)
-    observers.note = "no CUDA graph: it is recorded in the third iteration, and there is no fourth one";
-  else
+  std::string reason = why_not_recorded(options, program.settings().optimizer);
+  if (reason.empty() && machine.device_transport && !machine.device_transport->ordered())
+    reason = "transfers through the host's memory cannot be part of one";
+  if (reason.empty())
     observers.recorder =
         &program.attach(std::make_unique<IterationRecorder>(program, make_iteration_graph(*machine.cuda)));
+  else observers.note = "no CUDA graph: " + reason;
   return observers;
 }
 
@@ -283,7 +290,8 @@ CommandResult run_train(const TrainOptions& options, const TrainContext& context
     if (first) context.note(line);
   };
   const int cores = std::min(file.topology.model_of(host.rank()).cores, usable_processors().count());
-  const Machine machine = make_machine(choice, cores, file.settings.precision, host);
+  const Machine machine = make_machine(choice, cores, file.settings.precision,
+                                       why_not_recorded(options, *file.graph.optimizer).empty(), host);
   if (!choice.cuda)
     if (const std::string text = processors_note(gather_processors(host), cores_of_devices(file)); !text.empty())
       note("note: " + text);
@@ -334,7 +342,7 @@ int ranks_on_gpu(const GpusSeen& seen, Transport& host) {
 
 Calibration calibrate_gpus(const DeviceChoice& choice, const GpusSeen& seen, const Vector<RankProcessors>& processors,
                            Transport& host) {
-  const Machine machine = make_machine(choice, 1, Precision::fp32, host);
+  const Machine machine = make_machine(choice, 1, Precision::fp32, false, host);
   const CudaDescription description = describe_cuda_device(choice.gpu);
   constexpr int first_with_tf32 = 80;
   std::unique_ptr<CudaBackend> tf32;

@@ -12,7 +12,7 @@
 #   scripts/gpu_check.sh BUILD [OUT]          on a machine that built the product itself
 #
 # OUT (default: $OUT, else gpu_check.out) gets gpu_check.log, one line a step in steps.tsv, MODEL.json (the profile,
-# h100.json on an H100), predicted.md, pytorch.md, calibrated.json, each as soon as it exists, so that nothing is lost
+# h100.json on an H100), predicted.md, pytorch.md, calibrated.json, ..., each as soon as it exists, so that nothing is lost
 # when the command is killed. For a machine to which a copy of the checkout and DIR are brought:
 #   scripts/gpu_check.sh build/pack "$OUT"
 # Steps run in the order of their importance, each within its own time; their times add up to what there is. Extra steps
@@ -22,7 +22,7 @@
 # Exit code: 0 when no step failed, 3 without a GPU (steps that need one then say "skipped: no GPU"), else 1.
 set -uo pipefail
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-PROGRAMS="ffexec ffsearch tests/test_gpu tests/test_gpu_ranks"
+PROGRAMS="ffexec ffsearch tests/test_gpu tests/test_gpu_ranks tests/bench_kernels"
 # CUDA's libraries come with PyTorch's wheels there, the C library with every Linux.
 LEFT_OUT='libcuda|libcudart|libcublas|libcudnn|libnccl|libnvrtc|libnvJitLink'
 LEFT_OUT+='|ld-linux|libc\.so|libm\.so|libpthread|libdl\.so|librt\.so|linux-vdso'
@@ -246,6 +246,8 @@ step() {
 SETUP_SECONDS=20  # unpacking
 run_steps() {
   local networks=("$PYTHON" "$ROOT/scripts/gpu_networks.py" --bin "$BIN" --profile "$OUT/$MODEL.json")
+  local pytorch=("$PYTHON" "$ROOT/scripts/bench_vs_torch.py" --device cuda --build "$BIN" --python "$PYTHON"
+    --rounds 1 --seconds 1 --within @within)
   local ranks="$BIN/test_gpu_ranks" mpirun=("$MPIRUN" --oversubscribe --bind-to none)
   local sanitizer=(env LD_LIBRARY_PATH="$LIBRARIES${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
     PATH="$PATH:/usr/local/cuda/bin" compute-sanitizer --error-exitcode 9 --tool)
@@ -261,8 +263,7 @@ run_steps() {
   step "NCCL, CUDA graph" 35 "${mpirun[@]}" -n 2 "$ranks" nccl --cuda-graph --seconds 14
   step "MPI, 2 ranks" 25 "${mpirun[@]}" -n 2 "$ranks" mpi --seconds 12
   step "threads, staged" 25 "$ranks" threads --seconds 6
-  step "PyTorch" 75 "$PYTHON" "$ROOT/scripts/bench_vs_torch.py" --device cuda --build "$BIN" --python "$PYTHON" \
-    --rounds 1 --seconds 1 --within @within --out "$OUT/pytorch.md"
+  step "PyTorch" 75 "${pytorch[@]}" --out "$OUT/pytorch.md"
   step "memcheck" 30 "${sanitizer[@]}" memcheck "$REAL/test_gpu" "[large]" -d yes
   # by way of env: not without a GPU
   extra "calibration" 40 env "${mpirun[@]}" -n 2 "$BIN/ffexec" --calibrate --backend cuda --transport mpi --share-gpu \
@@ -270,6 +271,9 @@ run_steps() {
   extra "racecheck" 60 "${sanitizer[@]}" racecheck "$REAL/test_gpu" "[large]" -d yes
   extra "NCCL, 4 ranks" 60 "${mpirun[@]}" -n 4 "$ranks" nccl --seconds 30
   extra "MPI, 4 ranks" 40 "${mpirun[@]}" -n 4 "$ranks" mpi --seconds 20
+  extra "kernel benchmark" 60 "$BIN/bench_kernels"
+  extra "PyTorch, tf32" 150 "${pytorch[@]}" --precision tf32 --pytorch eager graph compiled --out "$OUT/pytorch_tf32.md"
+  extra "PyTorch, bf16" 150 "${pytorch[@]}" --precision bf16 --pytorch eager graph compiled --out "$OUT/pytorch_bf16.md"
   # goes on where the table ends
   extra "predicted, more" 0 "${networks[@]}" predicted --within @within --out "$OUT/predicted.md"
 }

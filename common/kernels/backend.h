@@ -9,6 +9,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -142,6 +143,17 @@ class Backend {
   virtual double stop_stopwatch_us() {
     wait();
     return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - started_).count();
+  }
+  // How long does one of `count` submissions take where they follow each other, as in an iteration? So many samples of
+  // it. `submit(i)` submits the i-th, and is called for each sample or, by a GPU, once: that records a CUDA graph.
+  virtual Vector<double> times_in_row_us(int count, int samples, const std::function<void(int)>& submit) {
+    Vector<double> times;
+    for (int sample = 0; sample < samples; ++sample) {
+      start_stopwatch();
+      for (int i = 0; i < count; ++i) submit(i);
+      times.push_back(stop_stopwatch_us() / count);
+    }
+    return times;
   }
 
  private:

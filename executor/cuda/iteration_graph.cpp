@@ -1,57 +1,31 @@
 #include "executor/cuda/iteration_graph.h"
 
-#include "common/kernels/cuda/check.h"
+#include "common/kernels/cuda/recorded_graph.h"
 
 namespace ff {
 namespace {
 
 class CudaIterationGraph : public IterationGraph {
  public:
-  explicit CudaIterationGraph(CudaBackend& backend) : backend_(backend) {}
-  ~CudaIterationGraph() override {
-    if (executable_) cudaGraphExecDestroy(executable_);
-  }
+  explicit CudaIterationGraph(CudaBackend& backend)
+      : backend_(backend), graph_(static_cast<cudaStream_t>(backend.stream())) {}
 
-  bool recorded() const override { return executable_ != nullptr; }
-
-  // Thread-local: calls that a graph cannot hold (an allocation, a wait) fail in this thread, rather than run now and
-  // be missing later.
+  bool recorded() const override { return graph_.recorded(); }
   void begin() override {
     backend_.use_device();
-    FF_CHECK(cudaStreamBeginCapture(stream(), cudaStreamCaptureModeThreadLocal));
+    graph_.begin();
   }
-
-  void end() override {
-    cudaGraph_t graph = nullptr;
-    FF_CHECK(cudaStreamEndCapture(stream(), &graph));
-    const cudaError_t status = cudaGraphInstantiate(&executable_, graph, 0);
-    cudaGraphDestroy(graph);
-    if (status != cudaSuccess) executable_ = nullptr;
-    ::ff::cuda::check(status, "cudaGraphInstantiate");
-    FF_CHECK(cudaGraphUpload(executable_, stream()));
-  }
-
-  void give_up() override {
-    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-    if (cudaStreamIsCapturing(stream(), &status) == cudaSuccess && status != cudaStreamCaptureStatusNone) {
-      cudaGraph_t graph = nullptr;
-      cudaStreamEndCapture(stream(), &graph);
-      if (graph) cudaGraphDestroy(graph);
-    }
-    cudaGetLastError();  // the failure has been reported
-  }
-
+  void end() override { graph_.end(); }
+  void give_up() override { graph_.give_up(); }
   void launch(int64_t iteration) override {
     backend_.use_device();
     backend_.set_iteration(iteration);
-    FF_CHECK(cudaGraphLaunch(executable_, stream()));
+    graph_.launch();
   }
 
  private:
-  cudaStream_t stream() const { return static_cast<cudaStream_t>(backend_.stream()); }
-
   CudaBackend& backend_;
-  cudaGraphExec_t executable_ = nullptr;
+  cuda::RecordedGraph graph_;
 };
 
 }  // namespace

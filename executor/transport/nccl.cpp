@@ -22,8 +22,8 @@ using Clock = std::chrono::steady_clock;
 
 class NcclTransport : public DeviceTransport {
  public:
-  NcclTransport(Transport& host, CudaBackend& backend) : DeviceTransport(host), backend_(backend) {
-    setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", 0);
+  NcclTransport(Transport& host, CudaBackend& backend, bool recorded) : DeviceTransport(host), backend_(backend) {
+    setenv("NCCL_LAUNCH_ORDER_IMPLICIT", recorded ? "0" : "1", 0);
     // All connections when a communicator is made, or NCCL allocates memory at the first call of each collective.
     setenv("NCCL_RUNTIME_CONNECT", "0", 0);
     int version = 0;
@@ -424,8 +424,8 @@ class NcclTransport : public DeviceTransport {
 
 }  // namespace
 
-std::unique_ptr<Transport> make_nccl_transport(Transport& host, CudaBackend& backend) {
-  return std::make_unique<NcclTransport>(host, backend);
+std::unique_ptr<Transport> make_nccl_transport(Transport& host, CudaBackend& backend, bool recorded) {
+  return std::make_unique<NcclTransport>(host, backend, recorded);
 }
 
 std::string nccl_version() {

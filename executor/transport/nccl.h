@@ -7,7 +7,8 @@
 // the caller never does before the end of an iteration. Kernels of NCCL spin until their peers take part, so all of
 // them are started in one order on all ranks (transfer_order.h), and NCCL_LAUNCH_ORDER_IMPLICIT=1, set here unless it
 // is set already, makes the GPU start those of different communicators in that order, too (NCCL user guide,
-// "Environment variables"; 2.26 and newer). Without it all of them share one stream.
+// "Environment variables"; 2.26 and newer). Without it all of them share one stream. So they do where iterations are
+// recorded as CUDA graphs: a recorded order of kernels' starts made the driver crash (docs/gpu.md).
 #pragma once
 
 #include <memory>
@@ -18,9 +19,9 @@
 
 namespace ff {
 
-// All ranks call. `host` carries control data; both outlive it. MachineError where NCCL cannot connect them, as ranks
-// on one GPU.
-std::unique_ptr<Transport> make_nccl_transport(Transport& host, CudaBackend& backend);
+// All ranks call. `host` carries control data; both outlive it. `recorded`: will iterations be recorded? MachineError
+// where NCCL cannot connect them, as ranks on one GPU.
+std::unique_ptr<Transport> make_nccl_transport(Transport& host, CudaBackend& backend, bool recorded);
 
 // Whether this NCCL may start operations of different communicators in another order than they were called in, unless
 // they are of one stream. `version`: 22809 is 2.28.9; `launch_order_implicit`: the environment variable, null if not

@@ -3,7 +3,7 @@
 
 namespace ff {
 
-std::unique_ptr<Transport> make_nccl_transport(Transport&, CudaBackend&) {
+std::unique_ptr<Transport> make_nccl_transport(Transport&, CudaBackend&, bool) {
   throw MachineError("no GPU: this program was built without CUDA");
 }
 std::string nccl_version() { return ""; }

@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "common/errors.h"
+#include "common/kernels/batched_updates.h"
 #include "search/cost/measurement_lane.h"
 
 namespace ff {
@@ -52,6 +53,30 @@ Vector<Vector<double>> samples_us(MeasurementLane& lane, const MeasurementSettin
   return samples;
 }
 
+// The same, of a GPU: in rows of settings.row_us.
+template <typename Work>
+Vector<Vector<double>> samples_in_rows_us(MeasurementLane& lane, const MeasurementSettings& settings,
+                                          const Vector<bool>& follows, const Work& work) {
+  Vector<Vector<double>> samples;
+  for (const int phase : follows.indices()) {
+    const auto row = [&](int count, int least, bool with_phase) {
+      return lane.backend().times_in_row_us(count, least, [&](int repetition) {
+        if (follows[phase]) work(lane, phase - 1, repetition);
+        if (with_phase) work(lane, phase, repetition);
+      });
+    };
+    const double alone_us = std::max(1e-3, row(1, 1, true)[0]);
+    const int count = static_cast<int>(std::clamp(settings.row_us / alone_us, 1.0, 100.0));
+    const int wanted = static_cast<int>(std::clamp<double>(settings.least_ms * 1e3 / (count * alone_us),
+                                                           settings.least_samples, settings.most_samples));
+    samples.push_back(row(count, wanted, true));
+    if (!follows[phase]) continue;
+    const double before_us = summarize(row(count, settings.least_samples, false)).us;
+    for (double& us : samples.back()) us = std::max(us - before_us, 0.01 * us);
+  }
+  return samples;
+}
+
 }  // namespace
 
 KernelMeasurement::KernelMeasurement(MakeBackend make_backend, MeasurementSettings settings) : settings_(settings) {
@@ -61,8 +86,9 @@ KernelMeasurement::KernelMeasurement(MakeBackend make_backend, MeasurementSettin
 
 KernelMeasurement::~KernelMeasurement() = default;
 
-Vector<ProfileEntry> KernelMeasurement::time(int phases, const Prepare& prepare, const Work& make_ready,
-                                             const Work& work) {
+Vector<ProfileEntry> KernelMeasurement::time(const Vector<bool>& follows, const Prepare& prepare,
+                                             const Work& make_ready, const Work& work) {
+  const int phases = follows.count();
   std::atomic<int> ready{0};
   std::atomic<bool> done{false};
   Vector<std::exception_ptr> failures(lanes_.size());
@@ -104,7 +130,8 @@ Vector<ProfileEntry> KernelMeasurement::time(int phases, const Prepare& prepare,
   }
   guarded(0, [&] {
     warm_up(0);
-    samples = samples_us(*lanes_[0], settings_, phases, make_ready, work, done);
+    samples = settings_.row_us > 0 ? samples_in_rows_us(*lanes_[0], settings_, follows, work)
+                                   : samples_us(*lanes_[0], settings_, phases, make_ready, work, done);
   });
   done = true;
   for (std::thread& other : others) other.join();
@@ -125,13 +152,13 @@ KernelMeasurement::Result KernelMeasurement::kernel(const OperatorDefinition& de
   phases.push_back(Phase::forward);
   if (backward && backward_statistics) phases.push_back(Phase::backward_statistics);
   if (backward) phases.push_back(Phase::backward);
+  Vector<bool> follows;  // right after its statistics
+  for (const Phase phase : phases)
+    follows.push_back(phase == Phase::forward ? forward_statistics : phase == Phase::backward && backward_statistics);
   const auto entries = time(
-      static_cast<int>(phases.size()), [&](MeasurementLane& lane) { lane.prepare_kernel(definition, part, use); },
+      follows, [&](MeasurementLane& lane) { lane.prepare_kernel(definition, part, use); },
       [&](MeasurementLane& lane, int phase, int repetition) {
-        const Phase next = phases[phase];
-        // right after its statistics
-        if (next == Phase::forward ? forward_statistics : next == Phase::backward && backward_statistics) return;
-        lane.make_ready(next, repetition);
+        if (!follows[phase]) lane.make_ready(phases[phase], repetition);
       },
       [&](MeasurementLane& lane, int phase, int repetition) { lane.run(phases[phase], repetition); });
   Result result;
@@ -142,7 +169,7 @@ KernelMeasurement::Result KernelMeasurement::kernel(const OperatorDefinition& de
 ProfileEntry KernelMeasurement::copy(int64_t bytes) {
   const Shape shape{bytes / element_bytes};
   return time(
-      1, [&](MeasurementLane& lane) { lane.prepare_plain(2, bytes); }, [](MeasurementLane&, int, int) {},
+      {false}, [&](MeasurementLane& lane) { lane.prepare_plain(2, bytes); }, [](MeasurementLane&, int, int) {},
       [&](MeasurementLane& lane, int, int repetition) {
         const KernelArguments& set = lane.plain(repetition);
         lane.backend().copy_block(set.outputs[0], Block(shape), set.outputs[1], Block(shape), Block(shape));
@@ -156,14 +183,25 @@ ProfileEntry KernelMeasurement::update(int64_t bytes, OptimizerKind optimizer) {
   if (optimizer == OptimizerKind::sgd) settings.momentum = 0.9;
   const int buffers = 2 + state_buffers(settings);
   const OptimizerStep step = optimizer_step(settings, 0, 0);
-  return time(
-      1, [&](MeasurementLane& lane) { lane.prepare_plain(buffers, bytes); },
+  const int64_t elements = bytes / element_bytes;
+  // Of as many parameters as the executor updates at once; each has buffers of its own.
+  const int64_t batch =
+      std::min(update_batch_elements(lanes_[0]->backend()) / elements, settings_.rotated_bytes / (buffers * bytes));
+  const int64_t at_once = std::clamp<int64_t>(batch, 1, static_cast<int64_t>(settings_.most_sets));
+  ProfileEntry entry = time(
+      {false}, [&](MeasurementLane& lane) { lane.prepare_plain(buffers, bytes); },
       [](MeasurementLane& lane, int, int) { lane.other_work(); },
       [&](MeasurementLane& lane, int, int repetition) {
-        const KernelArguments& set = lane.plain(repetition);
-        lane.backend().update(set.outputs[0], set.outputs[1], {set.outputs[2], buffers > 3 ? set.outputs[3] : nullptr},
-                              bytes / element_bytes, step);
+        Vector<UpdateOperands> operands;
+        for (int64_t i = 0; i < at_once; ++i) {
+          const KernelArguments& set = lane.plain(static_cast<int>(repetition * at_once + i));
+          operands.push_back(
+              {set.outputs[0], set.outputs[1], {set.outputs[2], buffers > 3 ? set.outputs[3] : nullptr}, elements});
+        }
+        update_all(lane.backend(), operands, step);
       })[0];
+  entry.us /= static_cast<double>(at_once);
+  return entry;
 }
 
 void measure_rates(KernelMeasurement& measurement, Profile& profile, OptimizerKind optimizer) {
@@ -183,6 +221,8 @@ MeasurementSettings gpu_settings(int gpu, Precision precision) {
   settings.rotated_bytes = 3 * describe_cuda_device(gpu).l2_cache_bytes;
   settings.most_sets = 64;
   settings.other_work_bytes = 0;
+  settings.row_us = 300;
+  settings.least_samples = 9;
   return settings;
 }
 

@@ -27,6 +27,9 @@ struct MeasurementSettings {
   int64_t other_work_bytes = 2 << 20;
   // memory of these other kernels, that is as much of an iteration's as a cache might hold
   int64_t other_memory_bytes = 64 << 20;
+  // of a GPU: so long a row of the same kernel is timed as a whole, as part of a CUDA graph (Backend::times_in_row_us);
+  // 0: each alone
+  double row_us = 0;
   int gpu = -1;                           // number of the GPU that is measured; -1: the CPU
   Precision precision = Precision::fp32;  // of a GPU's products
 };
@@ -48,10 +51,12 @@ class KernelMeasurement {
 
  private:
   // Lane 0 repeats the phases of `work` in turn and times each, while the other lanes run the same work to load the
-  // machine. Not timed: `make_ready`, before each.
+  // machine. Not timed: `make_ready`, before each. In a row, a phase that comes right after the one before it
+  // (`follows`, by phase) is timed with it, and the time of that one alone is taken off.
   using Prepare = std::function<void(MeasurementLane&)>;
   using Work = std::function<void(MeasurementLane&, int phase, int repetition)>;
-  Vector<ProfileEntry> time(int phases, const Prepare& prepare, const Work& make_ready, const Work& work);
+  Vector<ProfileEntry> time(const Vector<bool>& follows, const Prepare& prepare, const Work& make_ready,
+                            const Work& work);
 
   MeasurementSettings settings_;
   Vector<std::unique_ptr<MeasurementLane>> lanes_;

@@ -124,7 +124,8 @@ int run_processes(const Options& options, Transport& host) {
   }
   const DeviceChoice choice = choose_device({"cuda", options.transport, true, true}, seen, host);
   const auto backend = make_cuda_backend(choice.gpu);
-  const auto transport = choice.nccl ? make_nccl_transport(host, *backend) : make_staging_transport(host, *backend);
+  const auto transport =
+      choice.nccl ? make_nccl_transport(host, *backend, options.cuda_graph) : make_staging_transport(host, *backend);
   const int failed = run_cases(options, *backend, host.size() == 1 ? host : *transport);
   return host.broadcast(failed ? "x" : ".") == "x";
 }
