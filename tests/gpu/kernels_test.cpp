@@ -133,11 +133,19 @@ TEST_CASE("CUDA kernels equal the double-precision reference on larger shapes", 
            large_case("broadcast_add", {{4, 60, 61}}, {{"axes", {2, 3}}}, 9),
            large_case("prefix", {{60, 200}}, {{"rows", 2}}, 30),
            large_case("dropout", {{31, 17, 19}}, {{"rate", 0.4}}, 9),
+           large_case("dropout", {{150, 77}}, {{"rate", 0.4}}, 9),
            large_case("local_response_normalization", {{96, 13, 13}}, {{"size", 5}}, 4),
            large_case("batch_norm", {{70, 21, 23}}, {{"activation", "relu"}}, 9),
+           large_case("batch_norm", {{72, 21, 23}}, {{"activation", "relu"}}, 9),  // channels by fours
+           large_case("batch_norm", {{16, 21, 23}}, none, 9),
            large_case("layer_norm", {{50, 700}}, none, 12),
+           large_case("layer_norm", {{20, 701}}, none, 3),  // rows begin at odd elements
+           large_case("layer_norm", {{6, 1303}}, none, 4),  // a block of threads a row
+           large_case("layer_norm", {{6, 8301}}, none, 2),  // longer than what threads hold
            large_case("layer_norm", {{300, 9, 11}}, none, 7),
            large_case("rms_norm", {{50, 700}}, none, 12),
+           large_case("rms_norm", {{6, 1303}}, none, 4),
+           large_case("rms_norm", {{6, 8301}}, none, 2),
            large_case("embedding", {{60}}, {{"vocabulary", 40}, {"channels", 300}}, 20),
            large_case("embedding", {{300}}, {{"vocabulary", 3}, {"channels", 5}}, 4),
            large_case("position_embedding", {{64, 200}}, none, 300),

@@ -1,5 +1,6 @@
 #include "common/kernels/cuda/device.cuh"
 #include "common/kernels/cuda/kernels.h"
+#include "common/kernels/cuda/packs.cuh"
 #include "common/operators/batch_norm.h"
 
 namespace ff::cuda {
@@ -18,11 +19,18 @@ __device__ double variance_of(const float* sums, int64_t channels, int64_t chann
 
 // sums [2, channels] of x and x^2 over the rows of input [rows, channels].
 void sum_inputs(const Context& context, const float* input, int64_t rows, int64_t channels, float* sums) {
-  column_sums<2>(
-      context, rows, channels,
-      [=] __device__(int64_t row, int64_t c) {
-        const float x = input[row * channels + c];
-        return Sums<2>{{x, x * x}};
+  column_sums_by_packs<2>(
+      context, columns_by_packs(channels, input), rows, channels,
+      [=] __device__(int64_t row, int64_t c, auto number) {
+        constexpr int n = decltype(number)::value;
+        const Pack<float, n> x = load<n>(input + row * channels + c);
+        Sums<2, n> sums;
+#pragma unroll
+        for (int j = 0; j < n; ++j) {
+          sums.of[0][j] = x.of[j];
+          sums.of[1][j] = x.of[j] * x.of[j];
+        }
+        return sums;
       },
       [=] __device__(int64_t c, const double* total) {
         sums[c] = static_cast<float>(total[0]);
@@ -35,12 +43,23 @@ void sum_inputs(const Context& context, const float* input, int64_t rows, int64_
 // `output` null: no relu after.
 void sum_gradients(const Context& context, const float* input, const float* gradient, const float* output, int64_t rows,
                    int64_t channels, ChannelValues values, float* sums, float* own_sums) {
-  column_sums<2>(
-      context, rows, channels,
-      [=] __device__(int64_t row, int64_t c) {
+  column_sums_by_packs<2>(
+      context, columns_by_packs(channels, input, gradient, output), rows, channels,
+      [=] __device__(int64_t row, int64_t c, auto number) {
+        constexpr int n = decltype(number)::value;
         const int64_t i = row * channels + c;
-        const float g = !output || output[i] > 0 ? gradient[i] : 0.0f;
-        return Sums<2>{{g, g * (input[i] - values.mean[c]) * values.inverse_deviation[c]}};
+        const Pack<float, n> x = load<n>(input + i), slope = load<n>(gradient + i), mean = load<n>(values.mean + c),
+                             inverse_deviation = load<n>(values.inverse_deviation + c);
+        Pack<float, n> gate{};
+        if (output) gate = load<n>(output + i);
+        Sums<2, n> sums;
+#pragma unroll
+        for (int j = 0; j < n; ++j) {
+          const float g = !output || gate.of[j] > 0 ? slope.of[j] : 0.0f;
+          sums.of[0][j] = g;
+          sums.of[1][j] = g * (x.of[j] - mean.of[j]) * inverse_deviation.of[j];
+        }
+        return sums;
       },
       [=] __device__(int64_t c, const double* total) {
         sums[c] = own_sums[c] = static_cast<float>(total[0]);
@@ -64,13 +83,13 @@ void prepare_forward(const Context& context, const float* sums, const float* run
   });
 }
 
-void scale_and_shift(const Context& context, const float* input, int64_t elements, int64_t channels,
-                     ChannelValues values, bool relu, float* output) {
-  for_each_index(context, elements, [=] __device__(int64_t i) {
-    const int64_t c = i % channels;
-    const float y = input[i] * values.a[c] + values.b[c];
-    output[i] = relu && !(y > 0) ? 0.0f : y;
-  });
+void scale_and_shift(const Context& context, const float* input, int64_t rows, int64_t channels, ChannelValues values,
+                     bool relu, float* output) {
+  map_columns<1, 2>(context, rows, channels, output, {{input}}, {{values.a, values.b}},
+                    [=] __device__(const float(&x)[1], const float(&of_channel)[2]) {
+                      const float y = x[0] * of_channel[0] + of_channel[1];
+                      return relu && !(y > 0) ? 0.0f : y;
+                    });
 }
 
 void move_running_statistics(const Context& context, const float* sums, int64_t channels, double elements, double share,
@@ -100,12 +119,17 @@ void prepare_backward(const Context& context, const float* sums, const float* ow
 }
 
 void input_gradients(const Context& context, const float* input, const float* gradient, const float* output,
-                     int64_t elements, int64_t channels, ChannelValues values, float* result) {
-  for_each_index(context, elements, [=] __device__(int64_t i) {
-    const int64_t c = i % channels;
-    const float g = !output || output[i] > 0 ? gradient[i] : 0.0f;
-    result[i] = values.a[c] * g + values.b[c] * input[i] + values.constant[c];
-  });
+                     int64_t rows, int64_t channels, ChannelValues values, float* result) {
+  const Pointers<3> of_channel{{values.a, values.b, values.constant}};
+  if (output)
+    map_columns<3, 3>(context, rows, channels, result, {{gradient, input, output}}, of_channel,
+                      [=] __device__(const float(&x)[3], const float(&of)[3]) {
+                        return of[0] * (x[2] > 0 ? x[0] : 0.0f) + of[1] * x[1] + of[2];
+                      });
+  else
+    map_columns<2, 3>(
+        context, rows, channels, result, {{gradient, input}}, of_channel,
+        [=] __device__(const float(&x)[2], const float(&of)[3]) { return of[0] * x[0] + of[1] * x[1] + of[2]; });
 }
 
 // [rows, channels]: all ranks of the input are stored channels-last.
@@ -129,7 +153,7 @@ class BatchNormKernel : public Kernel {
     const float* sums = !arguments.training ? nullptr : norm_.global ? arguments.statistics : own_sums_.data();
     prepare_forward(context_, sums, arguments.parameters[2], arguments.parameters[3], arguments.parameters[0],
                     arguments.parameters[1], channels_, elements_, norm_.epsilon, values());
-    scale_and_shift(context_, input, rows_ * channels_, channels_, values(), norm_.relu, arguments.outputs[0]);
+    scale_and_shift(context_, input, rows_, channels_, values(), norm_.relu, arguments.outputs[0]);
   }
 
   void update_state(const KernelArguments& arguments) override {
@@ -152,7 +176,7 @@ class BatchNormKernel : public Kernel {
                      arguments.accumulates(1));
     if (arguments.input_gradients[0])
       input_gradients(context_, static_cast<const float*>(arguments.inputs[0]), arguments.output_gradients[0],
-                      relu_output(arguments), rows_ * channels_, channels_, values(), arguments.input_gradients[0]);
+                      relu_output(arguments), rows_, channels_, values(), arguments.input_gradients[0]);
   }
 
   int64_t workspace_bytes() const override { return values_.bytes() + own_sums_.bytes() + own_gradient_sums_.bytes(); }

@@ -3,6 +3,7 @@
 
 #include <cfloat>
 #include <cstdint>
+#include <type_traits>
 
 #include "common/kernels/cuda/context.h"
 #include "common/kernels/cuda/divisor.h"
@@ -119,22 +120,26 @@ void for_each_row(const Context& context, int64_t rows, int64_t length, const Bo
   else for_each_row_by<block_threads>(context, rows, body);
 }
 
-// Sums down the columns of a matrix [rows, columns], `count` of them side by side.
-template <int count>
+// Sums down the columns of a matrix [rows, columns], `count` of them side by side, of n neighbouring columns.
+template <int count, int n = 1>
 struct Sums {
-  float of[count];
+  float of[count][n];
 };
 
-constexpr int column_tile = 32, row_tile = 8;  // threads of a block
-constexpr int rows_at_once = 64;               // are added in single precision, their sums in double
+constexpr int rows_at_once = 64;  // are added in single precision, their sums in double
 
 struct ColumnSumPlan {
   int64_t rows, columns, rows_of_split;
+  int column_threads, row_threads;  // of a block
   int tiles, splits;
 };
 
-inline ColumnSumPlan plan_column_sums(const Context& context, int64_t rows, int64_t columns) {
-  ColumnSumPlan plan{rows, columns, rows, static_cast<int>((columns + column_tile - 1) / column_tile), 1};
+inline ColumnSumPlan plan_column_sums(const Context& context, int64_t rows, int64_t columns, int n) {
+  ColumnSumPlan plan{rows, columns, rows > 0 ? rows : 1, 32, block_threads / 32, 0, 1};
+  while (plan.column_threads > 8 && plan.column_threads / 2 * n >= columns) plan.column_threads /= 2;
+  plan.row_threads = block_threads / plan.column_threads;
+  const int64_t tile = int64_t{plan.column_threads} * n;
+  plan.tiles = static_cast<int>((columns + tile - 1) / tile);
   if (plan.tiles < 1) return plan;
   const int64_t wanted = (int64_t{4} * context.multiprocessors + plan.tiles - 1) / plan.tiles,
                 most = (rows + 127) / 128;
@@ -146,78 +151,115 @@ inline ColumnSumPlan plan_column_sums(const Context& context, int64_t rows, int6
   return plan;
 }
 
-// Scratch memory that column_sums<count> uses, from the first byte on.
+// Scratch memory that column sums use, from the first byte on, of single columns or of four.
 template <int count>
 int64_t column_sums_scratch_bytes(const Context& context, int64_t rows, int64_t columns) {
-  const ColumnSumPlan plan = plan_column_sums(context, rows, columns);
-  return plan.splits == 1 ? 0 : plan.splits * columns * count * static_cast<int64_t>(sizeof(double));
+  int64_t bytes = 0;
+  for (const int n : {1, 4}) {
+    const ColumnSumPlan plan = plan_column_sums(context, rows, columns, n);
+    const int64_t own = plan.splits == 1 ? 0 : plan.splits * columns * count * static_cast<int64_t>(sizeof(double));
+    if (own > bytes) bytes = own;
+  }
+  return bytes;
 }
 
-// The loop over rows is unrolled: eight loads of each thread at once. On an H100, 4 blocks of 256 threads on each
-// multiprocessor then have 32 KiB on their way; its bandwidth times the latency of memory is about 18 KiB.
-template <int count, class Summand, class Finish>
-__global__ void column_sums_kernel(ColumnSumPlan plan, Summand summand, Finish finish, double* partial) {
-  const int64_t column = static_cast<int64_t>(blockIdx.x) * column_tile + threadIdx.x;
+// For the threads with threadIdx.y 0: of each value the sum over threadIdx.y, in a fixed order. blockDim.y is a power
+// of two.
+template <int values>
+__device__ inline void add_up_rows_of_block(double (&value)[values]) {
+  __shared__ double shared[values][block_threads];
+  const int own = static_cast<int>(threadIdx.y * blockDim.x + threadIdx.x);
+  for (int v = 0; v < values; ++v) shared[v][own] = value[v];
+  __syncthreads();
+  for (unsigned half = blockDim.y / 2; half > 0; half /= 2) {
+    if (threadIdx.y < half)
+      for (int v = 0; v < values; ++v) shared[v][own] += shared[v][own + static_cast<int>(half * blockDim.x)];
+    __syncthreads();
+  }
+  for (int v = 0; v < values; ++v) value[v] = shared[v][own];
+}
+
+// The loop over rows is unrolled: 32 bytes or 64 of loads of each thread at once, of each tensor that the summand
+// reads. With 4 blocks of 256 threads on each multiprocessor these are 32 KiB and 64 KiB.
+template <int count, int n, class Summand, class Finish>
+__global__ void __launch_bounds__(block_threads, 4)
+    column_sums_kernel(ColumnSumPlan plan, Summand summand, Finish finish, double* partial) {
+  const int64_t column = (static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * n;
   const int64_t first = blockIdx.y * plan.rows_of_split, behind = first + plan.rows_of_split,
                 last = behind < plan.rows ? behind : plan.rows;
-  double total[count] = {};
+  const int64_t step = plan.row_threads;
+  double total[count * n] = {};
   if (column < plan.columns)
-    for (int64_t begin = first + threadIdx.y; begin < last; begin += int64_t{row_tile} * rows_at_once) {
-      float sum[count] = {};
-      const int64_t rest = (last - begin + row_tile - 1) / row_tile;
+    for (int64_t begin = first + threadIdx.y; begin < last; begin += step * rows_at_once) {
+      float sum[count * n] = {};
+      const int64_t rest = (last - begin + step - 1) / step;
       const int rows = rest < rows_at_once ? static_cast<int>(rest) : rows_at_once;
-#pragma unroll 8
+#pragma unroll(n == 1 ? 8 : 4)
       for (int i = 0; i < rows; ++i) {
-        const Sums<count> one = summand(begin + int64_t{i} * row_tile, column);
-        for (int k = 0; k < count; ++k) sum[k] += one.of[k];
+        const Sums<count, n> one = summand(begin + i * step, column, std::integral_constant<int, n>());
+        for (int k = 0; k < count; ++k)
+          for (int j = 0; j < n; ++j) sum[k * n + j] += one.of[k][j];
       }
-      for (int k = 0; k < count; ++k) total[k] += sum[k];
+      for (int v = 0; v < count * n; ++v) total[v] += sum[v];
     }
-  __shared__ double shared[row_tile][column_tile];
-  for (int k = 0; k < count; ++k) {
-    shared[threadIdx.y][threadIdx.x] = total[k];
-    __syncthreads();
-    if (threadIdx.y == 0) {
-      total[k] = 0;
-      for (int r = 0; r < row_tile; ++r) total[k] += shared[r][threadIdx.x];
-    }
-    __syncthreads();
-  }
+  add_up_rows_of_block(total);
   if (threadIdx.y != 0 || column >= plan.columns) return;
-  if (gridDim.y == 1) {
-    finish(column, total);
-  } else {
-    for (int k = 0; k < count; ++k)
-      partial[(static_cast<int64_t>(blockIdx.y) * count + k) * plan.columns + column] = total[k];
+  for (int j = 0; j < n; ++j) {
+    double of_column[count];
+    for (int k = 0; k < count; ++k) of_column[k] = total[k * n + j];
+    if (gridDim.y == 1) {
+      finish(column + j, of_column);
+    } else {
+      for (int k = 0; k < count; ++k)
+        partial[(static_cast<int64_t>(blockIdx.y) * count + k) * plan.columns + column + j] = of_column[k];
+    }
   }
 }
 
+// A block of 8 x 32 threads finishes 8 columns: there may be hundreds of splits, and few columns.
+constexpr int finished_columns = 8;
 template <int count, class Finish>
 __global__ void finish_column_sums_kernel(ColumnSumPlan plan, Finish finish, const double* partial) {
-  const int64_t column = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  if (column >= plan.columns) return;
+  const int64_t column = static_cast<int64_t>(blockIdx.x) * finished_columns + threadIdx.x;
   double total[count] = {};
-  for (int split = 0; split < plan.splits; ++split)
-    for (int k = 0; k < count; ++k)
-      total[k] += partial[(static_cast<int64_t>(split) * count + k) * plan.columns + column];
-  finish(column, total);
+  if (column < plan.columns)
+#pragma unroll 4
+    for (int split = static_cast<int>(threadIdx.y); split < plan.splits; split += block_threads / finished_columns)
+      for (int k = 0; k < count; ++k)
+        total[k] += partial[(static_cast<int64_t>(split) * count + k) * plan.columns + column];
+  add_up_rows_of_block(total);
+  if (threadIdx.y == 0 && column < plan.columns) finish(column, total);
 }
 
-// finish(column, double[count]) for every column, of the sums of summand(row, column), a Sums<count>. `scratch`:
-// column_sums_scratch_bytes.
+// finish(column, double[count]) for every column, of the sums of summand(row, column, n), a Sums<count, n> of n
+// neighbouring columns, n being a std::integral_constant. `scratch`: column_sums_scratch_bytes.
+template <int count, int n, class Summand, class Finish>
+void column_sums_of(const Context& context, int64_t rows, int64_t columns, const Summand& summand, const Finish& finish,
+                    void* scratch) {
+  if (columns <= 0) return;
+  const ColumnSumPlan plan = plan_column_sums(context, rows, columns, n);
+  double* partial = static_cast<double*>(scratch);
+  const dim3 grid(static_cast<unsigned>(plan.tiles), static_cast<unsigned>(plan.splits)),
+      threads(static_cast<unsigned>(plan.column_threads), static_cast<unsigned>(plan.row_threads));
+  launch(context, grid, threads, 0, column_sums_kernel<count, n, Summand, Finish>, plan, summand, finish, partial);
+  if (plan.splits == 1) return;
+  launch(context, static_cast<unsigned>((columns + finished_columns - 1) / finished_columns),
+         dim3(finished_columns, block_threads / finished_columns), 0, finish_column_sums_kernel<count, Finish>, plan,
+         finish, partial);
+}
+
+// Of the sums of summand(row, column).
+template <class Summand>
+struct OneColumn {
+  Summand summand;
+  __device__ auto operator()(int64_t row, int64_t column, std::integral_constant<int, 1>) const {
+    return summand(row, column);
+  }
+};
 template <int count, class Summand, class Finish>
 void column_sums(const Context& context, int64_t rows, int64_t columns, const Summand& summand, const Finish& finish,
                  void* scratch) {
-  if (columns <= 0) return;
-  const ColumnSumPlan plan = plan_column_sums(context, rows, columns);
-  double* partial = static_cast<double*>(scratch);
-  const dim3 grid(static_cast<unsigned>(plan.tiles), static_cast<unsigned>(plan.splits)),
-      threads(column_tile, row_tile);
-  launch(context, grid, threads, 0, column_sums_kernel<count, Summand, Finish>, plan, summand, finish, partial);
-  if (plan.splits == 1) return;
-  constexpr int finishers = 128;
-  launch(context, static_cast<unsigned>((columns + finishers - 1) / finishers), finishers, 0,
-         finish_column_sums_kernel<count, Finish>, plan, finish, partial);
+  column_sums_of<count, 1>(context, rows, columns, OneColumn<Summand>{summand}, finish, scratch);
 }
 
 // An index out of range is kept for Context::report_fault, unless there is one already. Threads of one kernel may write

@@ -2,6 +2,7 @@
 
 #include "common/kernels/cuda/device.cuh"
 #include "common/kernels/cuda/kernels.h"
+#include "common/kernels/cuda/packs.cuh"
 #include "common/philox.h"
 
 namespace ff::cuda {
@@ -18,7 +19,7 @@ struct WholeIndex {
     uint64_t index = static_cast<uint64_t>(offset);
     in_loop = 1;
     for (int axis = depth - 1; axis >= 0; --axis) {
-      const int64_t next = element / sizes[axis], at = element - next * sizes[axis];
+      const int64_t next = axis > 0 ? element / sizes[axis] : 0, at = element - next * sizes[axis];
       if (axis == depth - 1) in_loop = sizes[axis] - at;
       index += static_cast<uint64_t>(at * strides[axis]);
       element = next;
@@ -50,10 +51,40 @@ WholeIndex whole_index(const Shape& shape, const Block& part) {
   return index;
 }
 
-// destination = source * (0 or 1 / (1 - rate)), drawn as in common/philox.h. A thread does four neighbours, which
-// mostly share one Philox counter.
+__device__ inline float drop_or_scale(float value, uint32_t bits, float rate, float kept) {
+  return uniform_float(bits) >= rate ? value * kept : 0.0f;
+}
+
+// destination = source * (0 or 1 / (1 - rate)), drawn as in common/philox.h, of elements that are neighbours in the
+// whole tensor: a thread does those of a counter, which are a pack.
+void drop_packs(const Context& context, int64_t first_counter, uint64_t stream, int64_t iteration, float rate,
+                int64_t elements, const float* source, float* destination) {
+  const float kept = 1.0f / (1.0f - rate);
+  const int64_t* iteration_memory = context.iteration_memory();
+  for_each_index(context, (elements + pack_size - 1) / pack_size, [=] __device__(int64_t number) {
+    const int64_t first = number * pack_size, rest = elements - first;
+    Pack<float, pack_size> values{};
+    if (rest >= pack_size) values = load<pack_size>(source + first);
+    const uint64_t draw = static_cast<uint64_t>(iteration_memory ? *iteration_memory : iteration);
+    const Array<uint32_t, 4> bits = philox(stream, static_cast<uint64_t>(first_counter + number), draw);
+    if (rest >= pack_size) {
+#pragma unroll
+      for (int j = 0; j < pack_size; ++j) values.of[j] = drop_or_scale(values.of[j], bits[j], rate, kept);
+      store(destination + first, values);
+    } else {
+#pragma unroll
+      for (int j = 0; j < pack_size; ++j)
+        if (j < rest) destination[first + j] = drop_or_scale(source[first + j], bits[j], rate, kept);
+    }
+  });
+}
+
+// Of any part: a thread does four neighbours in memory, which mostly share one counter.
 void drop(const Context& context, const WholeIndex& whole, uint64_t stream, int64_t iteration, float rate,
           int64_t elements, const float* source, float* destination) {
+  if (whole.depth == 1 && whole.strides[0] == 1 && whole.offset % pack_size == 0 && elements_before_pack(source) == 0 &&
+      elements_before_pack(destination) == 0)
+    return drop_packs(context, whole.offset / pack_size, stream, iteration, rate, elements, source, destination);
   const float kept = 1.0f / (1.0f - rate);
   const int64_t* iteration_memory = context.iteration_memory();
   for_each_index(context, (elements + 3) / 4, [=] __device__(int64_t four) {
@@ -77,7 +108,7 @@ void drop(const Context& context, const WholeIndex& whole, uint64_t stream, int6
       }
       const uint32_t lane = static_cast<uint32_t>(index % 4);
       const uint32_t word = lane == 0 ? bits[0] : lane == 1 ? bits[1] : lane == 2 ? bits[2] : bits[3];
-      destination[first + j] = uniform_float(word) >= rate ? values[j] * kept : 0.0f;
+      destination[first + j] = drop_or_scale(values[j], word, rate, kept);
     }
   });
 }

@@ -1,5 +1,6 @@
 #include "common/kernels/cuda/device.cuh"
 #include "common/kernels/cuda/kernels.h"
+#include "common/kernels/cuda/packs.cuh"
 #include "common/operators/layer_norm.h"
 
 namespace ff::cuda {
@@ -10,24 +11,68 @@ struct RowStatistics {
   float *mean, *inverse_deviation;  // [rows]
 };
 
-// Of a parameter; a null one is what an operator without parameters has.
-__device__ inline float value(const float* parameter, int64_t feature, float otherwise) {
-  return parameter ? parameter[feature] : otherwise;
-}
+// A row's packs, and whether those of its parameters can be loaded likewise. A null parameter is what an operator
+// without parameters has.
+struct RowAndParameters {
+  RowPacks row;
+  bool alike;
+  const float *weight, *bias;
+
+  template <class... Tensors>
+  __device__ RowAndParameters(const float* weight_of_row, const float* bias_of_row, int64_t features,
+                              const Tensors*... tensors)
+      : row(features, tensors...), alike(row.alike && row.head == 0 && elements_before_pack(weight_of_row) == 0 &&
+                                         elements_before_pack(bias_of_row) == 0),
+        weight(weight_of_row), bias(bias_of_row) {}
+
+  template <int n>
+  __device__ Pack<float, n> weights(int64_t feature) const {
+    return of<n>(weight, feature, 1.0f);
+  }
+  template <int n>
+  __device__ Pack<float, n> biases(int64_t feature) const {
+    return of<n>(bias, feature, 0.0f);
+  }
+
+ private:
+  template <int n>
+  __device__ Pack<float, n> of(const float* parameter, int64_t feature, float otherwise) const {
+    if (parameter && alike) return load<n>(parameter + feature);
+    Pack<float, n> values;
+#pragma unroll
+    for (int j = 0; j < n; ++j) values.of[j] = parameter ? parameter[feature + j] : otherwise;
+    return values;
+  }
+};
 
 // In two passes, as the variance of values far from 0 needs it.
 void normalize(const Context& context, const float* input, int64_t rows, int64_t features, float epsilon,
                const float* weight, const float* bias, float* output, RowStatistics statistics) {
-  for_each_row(context, rows, features, [=] __device__(auto row_threads, int64_t row) {
+  for_each_row_of_packs(context, rows, features, [=] __device__(auto row_threads, int64_t row) {
     using Row = decltype(row_threads);
     const float* x = input + row * features;
+    float* y = output + row * features;
+    const RowAndParameters places(weight, bias, features, x, y);
+    const RowOf<Row, 1> inputs(places.row, {x});
     float sum = 0, squares = 0;
-    for (int64_t f = Row::thread(); f < features; f += Row::threads) sum += x[f];
+    inputs.each([&](int64_t, const auto& of) {
+#pragma unroll
+      for (int j = 0; j < of[0].size; ++j) sum += of[0].of[j];
+    });
     const float mean = Row::sum(sum) / static_cast<float>(features);
-    for (int64_t f = Row::thread(); f < features; f += Row::threads) squares += (x[f] - mean) * (x[f] - mean);
+    inputs.each([&](int64_t, const auto& of) {
+#pragma unroll
+      for (int j = 0; j < of[0].size; ++j) squares += (of[0].of[j] - mean) * (of[0].of[j] - mean);
+    });
     const float inverse_deviation = 1.0f / sqrtf(Row::sum(squares) / static_cast<float>(features) + epsilon);
-    for (int64_t f = Row::thread(); f < features; f += Row::threads)
-      output[row * features + f] = (x[f] - mean) * inverse_deviation * value(weight, f, 1.0f) + value(bias, f, 0.0f);
+    inputs.each([&](int64_t f, const auto& of) {
+      auto results = of[0];
+      const auto w = places.weights<results.size>(f), b = places.biases<results.size>(f);
+#pragma unroll
+      for (int j = 0; j < results.size; ++j)
+        results.of[j] = (results.of[j] - mean) * inverse_deviation * w.of[j] + b.of[j];
+      places.row.store(y + f, results);
+    });
     if (Row::thread() != 0) return;
     statistics.mean[row] = mean;
     statistics.inverse_deviation[row] = inverse_deviation;
@@ -37,33 +82,53 @@ void normalize(const Context& context, const float* input, int64_t rows, int64_t
 // With n = (input - mean) / deviation and g = gradient * weight: result = (g - mean(g) - n mean(g n)) / deviation.
 void input_gradients(const Context& context, const float* input, const float* gradient, const float* weight,
                      int64_t rows, int64_t features, RowStatistics statistics, float* result) {
-  for_each_row(context, rows, features, [=] __device__(auto row_threads, int64_t row) {
+  for_each_row_of_packs(context, rows, features, [=] __device__(auto row_threads, int64_t row) {
     using Row = decltype(row_threads);
-    const int64_t at = row * features;
+    const float *x = input + row * features, *g = gradient + row * features;
+    float* of_row = result + row * features;
+    const RowAndParameters places(weight, nullptr, features, x, g, of_row);
+    const RowOf<Row, 2> both(places.row, {x, g});
     const float mean = statistics.mean[row], inverse_deviation = statistics.inverse_deviation[row];
     float sum = 0, product = 0;
-    for (int64_t f = Row::thread(); f < features; f += Row::threads) {
-      const float scaled = gradient[at + f] * value(weight, f, 1.0f);
-      sum += scaled;
-      product += scaled * (input[at + f] - mean) * inverse_deviation;
-    }
+    both.each([&](int64_t f, const auto& of) {
+      const auto w = places.weights<of[0].size>(f);
+#pragma unroll
+      for (int j = 0; j < w.size; ++j) {
+        const float scaled = of[1].of[j] * w.of[j];
+        sum += scaled;
+        product += scaled * (of[0].of[j] - mean) * inverse_deviation;
+      }
+    });
     sum = Row::sum(sum) / static_cast<float>(features);
     product = Row::sum(product) / static_cast<float>(features);
-    for (int64_t f = Row::thread(); f < features; f += Row::threads)
-      result[at + f] =
-          (gradient[at + f] * value(weight, f, 1.0f) - sum - (input[at + f] - mean) * inverse_deviation * product) *
-          inverse_deviation;
+    both.each([&](int64_t f, const auto& of) {
+      auto results = of[1];
+      const auto w = places.weights<results.size>(f);
+#pragma unroll
+      for (int j = 0; j < w.size; ++j)
+        results.of[j] =
+            (of[1].of[j] * w.of[j] - sum - (of[0].of[j] - mean) * inverse_deviation * product) * inverse_deviation;
+      places.row.store(of_row + f, results);
+    });
   });
 }
 
 void parameter_gradients(const Context& context, const float* input, const float* gradient, int64_t rows,
                          int64_t features, RowStatistics statistics, float* weight, bool add_weight, float* bias,
                          bool add_bias) {
-  column_sums<2>(
-      context, rows, features,
-      [=] __device__(int64_t row, int64_t f) {
-        const float g = gradient[row * features + f];
-        return Sums<2>{{g * (input[row * features + f] - statistics.mean[row]) * statistics.inverse_deviation[row], g}};
+  column_sums_by_packs<2>(
+      context, columns_by_packs(features, input, gradient), rows, features,
+      [=] __device__(int64_t row, int64_t f, auto number) {
+        constexpr int n = decltype(number)::value;
+        const Pack<float, n> x = load<n>(input + row * features + f), g = load<n>(gradient + row * features + f);
+        const float mean = statistics.mean[row], inverse_deviation = statistics.inverse_deviation[row];
+        Sums<2, n> sums;
+#pragma unroll
+        for (int j = 0; j < n; ++j) {
+          sums.of[0][j] = g.of[j] * (x.of[j] - mean) * inverse_deviation;
+          sums.of[1][j] = g.of[j];
+        }
+        return sums;
       },
       [=] __device__(int64_t f, const double* total) {
         weight[f] = static_cast<float>(total[0]) + (add_weight ? weight[f] : 0.0f);
@@ -113,14 +178,25 @@ class LayerNormKernel : public Kernel {
 // inverse_root [rows]: 1 / root mean square of each row, which backward needs.
 void scale_rows(const Context& context, const float* input, int64_t rows, int64_t features, float epsilon,
                 const float* weight, float* output, float* inverse_root) {
-  for_each_row(context, rows, features, [=] __device__(auto row_threads, int64_t row) {
+  for_each_row_of_packs(context, rows, features, [=] __device__(auto row_threads, int64_t row) {
     using Row = decltype(row_threads);
     const float* x = input + row * features;
+    float* y = output + row * features;
+    const RowAndParameters places(weight, nullptr, features, x, y);
+    const RowOf<Row, 1> inputs(places.row, {x});
     float squares = 0;
-    for (int64_t f = Row::thread(); f < features; f += Row::threads) squares += x[f] * x[f];
+    inputs.each([&](int64_t, const auto& of) {
+#pragma unroll
+      for (int j = 0; j < of[0].size; ++j) squares += of[0].of[j] * of[0].of[j];
+    });
     const float inverse = 1.0f / sqrtf(Row::sum(squares) / static_cast<float>(features) + epsilon);
-    for (int64_t f = Row::thread(); f < features; f += Row::threads)
-      output[row * features + f] = x[f] * inverse * value(weight, f, 1.0f);
+    inputs.each([&](int64_t f, const auto& of) {
+      auto results = of[0];
+      const auto w = places.weights<results.size>(f);
+#pragma unroll
+      for (int j = 0; j < w.size; ++j) results.of[j] = results.of[j] * inverse * w.of[j];
+      places.row.store(y + f, results);
+    });
     if (Row::thread() == 0) inverse_root[row] = inverse;
   });
 }
@@ -128,25 +204,43 @@ void scale_rows(const Context& context, const float* input, int64_t rows, int64_
 // With n = input / root and g = gradient * weight: result = (g - n mean(g n)) / root.
 void scaled_input_gradients(const Context& context, const float* input, const float* gradient, const float* weight,
                             int64_t rows, int64_t features, const float* inverse_root, float* result) {
-  for_each_row(context, rows, features, [=] __device__(auto row_threads, int64_t row) {
+  for_each_row_of_packs(context, rows, features, [=] __device__(auto row_threads, int64_t row) {
     using Row = decltype(row_threads);
-    const int64_t at = row * features;
+    const float *x = input + row * features, *g = gradient + row * features;
+    float* of_row = result + row * features;
+    const RowAndParameters places(weight, nullptr, features, x, g, of_row);
+    const RowOf<Row, 2> both(places.row, {x, g});
     const float inverse = inverse_root[row];
     float product = 0;
-    for (int64_t f = Row::thread(); f < features; f += Row::threads)
-      product += gradient[at + f] * value(weight, f, 1.0f) * input[at + f] * inverse;
+    both.each([&](int64_t f, const auto& of) {
+      const auto w = places.weights<of[0].size>(f);
+#pragma unroll
+      for (int j = 0; j < w.size; ++j) product += of[1].of[j] * w.of[j] * of[0].of[j] * inverse;
+    });
     product = Row::sum(product) / static_cast<float>(features);
-    for (int64_t f = Row::thread(); f < features; f += Row::threads)
-      result[at + f] = (gradient[at + f] * value(weight, f, 1.0f) - input[at + f] * inverse * product) * inverse;
+    both.each([&](int64_t f, const auto& of) {
+      auto results = of[1];
+      const auto w = places.weights<results.size>(f);
+#pragma unroll
+      for (int j = 0; j < w.size; ++j)
+        results.of[j] = (of[1].of[j] * w.of[j] - of[0].of[j] * inverse * product) * inverse;
+      places.row.store(of_row + f, results);
+    });
   });
 }
 
 void scaled_weight_gradient(const Context& context, const float* input, const float* gradient, int64_t rows,
                             int64_t features, const float* inverse_root, float* weight, bool add) {
-  column_sums<1>(
-      context, rows, features,
-      [=] __device__(int64_t row, int64_t f) {
-        return Sums<1>{{gradient[row * features + f] * input[row * features + f] * inverse_root[row]}};
+  column_sums_by_packs<1>(
+      context, columns_by_packs(features, input, gradient), rows, features,
+      [=] __device__(int64_t row, int64_t f, auto number) {
+        constexpr int n = decltype(number)::value;
+        const Pack<float, n> x = load<n>(input + row * features + f), g = load<n>(gradient + row * features + f);
+        const float inverse = inverse_root[row];
+        Sums<1, n> sums;
+#pragma unroll
+        for (int j = 0; j < n; ++j) sums.of[0][j] = g.of[j] * x.of[j] * inverse;
+        return sums;
       },
       [=] __device__(int64_t f, const double* total) {
         weight[f] = static_cast<float>(total[0]) + (add ? weight[f] : 0.0f);

@@ -85,11 +85,13 @@ void tanh_gradient(const Context& context, const float* output, const float* gra
 }
 
 void add_bias(const Context& context, const float* bias, bool relu, int64_t rows, int64_t columns, float* values) {
-  if (!bias && !relu) return;
-  for_each_index(context, rows * columns, [=] __device__(int64_t i) {
-    const float sum = values[i] + (bias ? bias[i % columns] : 0.0f);
-    values[i] = relu && !(sum > 0) ? 0.0f : sum;
-  });
+  if (bias)
+    map_columns<1, 1>(context, rows, columns, values, {{values}}, {{bias}},
+                      [=] __device__(const float(&value)[1], const float(&of_column)[1]) {
+                        const float sum = value[0] + of_column[0];
+                        return relu && !(sum > 0) ? 0.0f : sum;
+                      });
+  else if (relu) mask_by_positive(context, values, values, values, rows * columns);
 }
 
 int64_t sum_rows_scratch_bytes(const Context& context, int64_t rows, int64_t columns) {
@@ -98,9 +100,16 @@ int64_t sum_rows_scratch_bytes(const Context& context, int64_t rows, int64_t col
 
 void sum_rows(const Context& context, const float* matrix, int64_t rows, int64_t columns, float* sums, bool add,
               void* scratch) {
-  column_sums<1>(
-      context, rows, columns,
-      [=] __device__(int64_t row, int64_t column) { return Sums<1>{{matrix[row * columns + column]}}; },
+  column_sums_by_packs<1>(
+      context, columns_by_packs(columns, matrix), rows, columns,
+      [=] __device__(int64_t row, int64_t column, auto number) {
+        constexpr int n = decltype(number)::value;
+        const Pack<float, n> values = load<n>(matrix + row * columns + column);
+        Sums<1, n> sums;
+#pragma unroll
+        for (int j = 0; j < n; ++j) sums.of[0][j] = values.of[j];
+        return sums;
+      },
       [=] __device__(int64_t column, const double* total) {
         sums[column] = static_cast<float>(total[0]) + (add ? sums[column] : 0.0f);
       },

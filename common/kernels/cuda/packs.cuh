@@ -4,6 +4,7 @@
 #pragma once
 
 #include <tuple>
+#include <type_traits>
 
 #include "common/kernels/cuda/device.cuh"
 
@@ -100,42 +101,207 @@ void map_elements(const Context& context, int64_t elements, Result* result, cons
   map_elements(context, elements, result, std::tuple<const Source*>(source), function);
 }
 
-// A row by packs: `head` elements, the packs, and the rest. Without packs where the addresses differ in their distance
-// to the next one.
+// Whether columns are multiples of a pack, and so are the addresses of matrices and of their columns' parameters.
+template <class... Elements>
+bool columns_by_packs(int64_t columns, const Elements*... addresses) {
+  return columns % pack_size == 0 && ((elements_before_pack(addresses) == 0) && ...);
+}
+
+// Column sums of summand(row, column, n): by packs where `by_packs`.
+template <int count, class Summand, class Finish>
+void column_sums_by_packs(const Context& context, bool by_packs, int64_t rows, int64_t columns, const Summand& summand,
+                          const Finish& finish, void* scratch) {
+  if (by_packs) column_sums_of<count, pack_size>(context, rows, columns, summand, finish, scratch);
+  else column_sums_of<count, 1>(context, rows, columns, summand, finish, scratch);
+}
+
+template <int count>
+struct Pointers {
+  const float* of[count];
+};
+
+// A thread has the parameters of its columns and `at_once` rows.
+template <int n, int sources, int parameters, class Function>
+__global__ void map_columns_kernel(int64_t rows, int64_t columns, unsigned tiles, Function function, float* result,
+                                   Pointers<sources> source, Pointers<parameters> parameter) {
+  constexpr int at_once = 4;
+  const int64_t column = (static_cast<int64_t>(blockIdx.x % tiles) * blockDim.x + threadIdx.x) * n,
+                first = static_cast<int64_t>(blockIdx.x / tiles) * blockDim.y * at_once + threadIdx.y;
+  if (column >= columns) return;
+  Pack<float, n> of_column[parameters], values[at_once][sources];
+#pragma unroll
+  for (int p = 0; p < parameters; ++p) of_column[p] = load<n>(parameter.of[p] + column);
+#pragma unroll
+  for (int k = 0; k < at_once; ++k)
+    if (first + k * blockDim.y < rows)
+#pragma unroll
+      for (int s = 0; s < sources; ++s)
+        values[k][s] = load<n>(source.of[s] + (first + k * blockDim.y) * columns + column);
+#pragma unroll
+  for (int k = 0; k < at_once; ++k) {
+    if (first + k * blockDim.y >= rows) continue;
+    Pack<float, n> results;
+#pragma unroll
+    for (int j = 0; j < n; ++j) {
+      float x[sources], p[parameters];
+#pragma unroll
+      for (int s = 0; s < sources; ++s) x[s] = values[k][s].of[j];
+#pragma unroll
+      for (int q = 0; q < parameters; ++q) p[q] = of_column[q].of[j];
+      results.of[j] = function(x, p);
+    }
+    store(result + (first + k * blockDim.y) * columns + column, results);
+  }
+}
+
+// result[row][column] = function(float[sources], float[parameters]), of matrices [rows, columns] and of parameters
+// [columns].
+template <int sources, int parameters, class Function>
+void map_columns(const Context& context, int64_t rows, int64_t columns, float* result, const Pointers<sources>& source,
+                 const Pointers<parameters>& parameter, const Function& function) {
+  if (rows * columns <= 0) return;
+  bool by_packs = columns_by_packs(columns, result);
+  for (const float* one : source.of) by_packs = by_packs && elements_before_pack(one) == 0;
+  for (const float* one : parameter.of) by_packs = by_packs && elements_before_pack(one) == 0;
+  const int64_t column_packs = by_packs ? columns / pack_size : columns;
+  int64_t column_threads = 1;
+  while (column_threads < 64 && column_threads < column_packs) column_threads *= 2;
+  const int64_t row_threads = block_threads / column_threads, rows_of_block = 4 * row_threads;
+  const int64_t tiles = (column_packs + column_threads - 1) / column_threads;
+  launch(context, static_cast<unsigned>((rows + rows_of_block - 1) / rows_of_block * tiles),
+         dim3(static_cast<unsigned>(column_threads), static_cast<unsigned>(row_threads)), 0,
+         by_packs ? map_columns_kernel<pack_size, sources, parameters, Function>
+                  : map_columns_kernel<1, sources, parameters, Function>,
+         rows, columns, static_cast<unsigned>(tiles), function, result, source, parameter);
+}
+
+// A row by packs: `head` elements, the packs, and the rest. Where the addresses differ in their distance to the next
+// pack, `alike` is false, and packs are loaded and stored element by element.
 struct RowPacks {
   int64_t head, packs, length;
+  bool alike;
 
   template <class First, class... Others>
   __device__ RowPacks(int64_t elements, const First* first, const Others*... others) : length(elements) {
     head = elements_before_pack(first);
-    const bool alike = ((elements_before_pack(others) == head) && ...);
-    packs = alike && length > head ? (length - head) / pack_size : 0;
-    if (packs == 0) head = 0;
+    alike = ((elements_before_pack(others) == head) && ...);
+    if (!alike || head > length) head = 0;
+    packs = (length - head) / pack_size;
+  }
+
+  // Elements that are in no pack.
+  __device__ int64_t single() const { return length - packs * pack_size; }
+  __device__ int64_t place_of_single(int64_t number) const {
+    return number < head ? number : number + packs * pack_size;
+  }
+  __device__ int64_t place_of_pack(int64_t number) const { return head + number * pack_size; }
+
+  template <int n, class Element>
+  __device__ Pack<Element, n> load(const Element* address) const {
+    if (alike) return ff::cuda::load<n>(address);
+    Pack<Element, n> values;
+#pragma unroll
+    for (int j = 0; j < n; ++j) values.of[j] = address[j];
+    return values;
+  }
+  template <int n, class Element>
+  __device__ void store(Element* address, const Pack<Element, n>& values) const {
+    if (alike) return ff::cuda::store(address, values);
+#pragma unroll
+    for (int j = 0; j < n; ++j) address[j] = values.of[j];
   }
 };
 
-// Calls body(RowThreads, row) with so many threads a row that each of them has some packs.
+// Elements of a row that its threads have in registers: of each thread up to `most` packs, and an element that is in
+// none, of each of `sources` tensors.
+template <class Row, int number_of_sources, int most>
+class HeldRow {
+ public:
+  static constexpr int sources = number_of_sources;
+  __device__ HeldRow(const RowPacks& row, const float* const (&source)[sources], int64_t first = Row::thread())
+      : row_(row), first_(first) {
+#pragma unroll
+    for (int k = 0; k < most; ++k)
+      if (first_ + k * Row::threads < row_.packs)
+#pragma unroll
+        for (int s = 0; s < sources; ++s)
+          packs_[k][s] = row_.template load<pack_size>(source[s] + row_.place_of_pack(first_ + k * Row::threads));
+    if (has_single())
+#pragma unroll
+      for (int s = 0; s < sources; ++s) single_[s] = load<1>(source[s] + row_.place_of_single(first_));
+  }
+
+  // use(place, a pack of each source).
+  template <class Use>
+  __device__ void each(const Use& use) const {
+#pragma unroll
+    for (int k = 0; k < most; ++k)
+      if (first_ + k * Row::threads < row_.packs) use(row_.place_of_pack(first_ + k * Row::threads), packs_[k]);
+    if (has_single()) use(row_.place_of_single(first_), single_);
+  }
+
+ private:
+  __device__ bool has_single() const { return first_ < row_.single(); }
+
+  const RowPacks& row_;
+  int64_t first_;
+  Pack<float, pack_size> packs_[most][sources];
+  Pack<float, 1> single_[sources];
+};
+
+// The same of a row of any length, read again each time.
+template <class Row, int number_of_sources, int at_once>
+class StreamedRow {
+ public:
+  static constexpr int sources = number_of_sources;
+  __device__ StreamedRow(const RowPacks& row, const float* const (&source)[sources]) : row_(row) {
+#pragma unroll
+    for (int s = 0; s < sources; ++s) source_[s] = source[s];
+  }
+
+  template <class Use>
+  __device__ void each(const Use& use) const {
+    int64_t first = Row::thread();
+    do {
+      HeldRow<Row, sources, at_once>(row_, source_, first).each(use);
+      first += at_once * Row::threads;
+    } while (first < row_.packs);
+  }
+
+ private:
+  const RowPacks& row_;
+  const float* source_[sources];
+};
+
+constexpr int held_packs = 8;
+
+// Rows that fit are read once: those of a warp up to 1,024 elements, those of 256 threads up to 8,192.
+template <class Row, int sources>
+using RowOf = std::conditional_t<Row::threads <= 256, HeldRow<Row, sources, held_packs>,
+                                 StreamedRow<Row, sources, held_packs / 2>>;
+
+// Calls body(RowThreads, row) with so many threads a row.
 template <class Body>
 void for_each_row_of_packs(const Context& context, int64_t rows, int64_t length, const Body& body) {
+  constexpr int64_t held = int64_t{held_packs} * pack_size;  // elements of a thread
   if (rows <= 0) return;
-  if (length <= 1024) for_each_row_by<32>(context, rows, body);
-  else if (length <= 8192) for_each_row_by<256>(context, rows, body);
+  if (length <= 32 * held) for_each_row_by<32>(context, rows, body);
+  else if (length <= 256 * held) for_each_row_by<256>(context, rows, body);
   else for_each_row_by<512>(context, rows, body);
 }
 
-// body(place, a pack of each source) for all elements of a row, by the threads of Row. Each of them loads `at_once`
-// packs of each source before it uses the first.
-template <class Row, int at_once, class Body, class... Sources>
-__device__ inline void for_each_pack(const RowPacks& row, const Body& body, const Sources*... sources) {
-  for (int64_t p = Row::thread(); p < row.packs; p += at_once * Row::threads)
-    use_batches<pack_size, at_once>(
-        [&](int64_t place, const Pack<Sources, pack_size>&... values) { body(row.head + place, values...); }, p,
-        Row::threads, row.packs, load_batch<pack_size, at_once>(sources + row.head, p, Row::threads, row.packs)...);
-  const int64_t in_packs = row.packs * pack_size, rest = row.length - in_packs;
-  for (int64_t r = Row::thread(); r < rest; r += Row::threads) {
-    const int64_t place = r < row.head ? r : r + in_packs;
-    body(place, load<1>(sources + place)...);
-  }
+// destination[place] = function(place, an element of each source) for all elements of a row.
+template <class Data, class Function>
+__device__ inline void map_row(const RowPacks& row, const Data& data, float* destination, const Function& function) {
+  data.each([&](int64_t place, const auto& values) {
+    auto results = values[0];
+#pragma unroll
+    for (int j = 0; j < results.size; ++j) {
+      if constexpr (Data::sources == 1) results.of[j] = function(place + j, values[0].of[j]);
+      else results.of[j] = function(place + j, values[0].of[j], values[1].of[j]);
+    }
+    row.store(destination + place, results);
+  });
 }
 
 }  // namespace ff::cuda

@@ -38,30 +38,12 @@ struct Exponentials {
   }
 };
 
-constexpr int at_once = 4;  // packs that a thread loads of a row before it uses the first
-
-template <class Row>
-__device__ Exponentials own_exponentials(const RowPacks& packs, const float* row) {
+template <class Data>
+__device__ Exponentials own_exponentials(const Data& logits) {
   Exponentials own;
-  for_each_pack<Row, at_once>(
-      packs, [&](int64_t c, const auto& x) { own.add(x, c); }, row);
+  logits.each([&](int64_t c, const auto& x) { own.add(x[0], c); });
   return own;
 }
-
-// result = function(a number of each source), of the whole row.
-template <class Row, class Function, class... Sources>
-__device__ void map_row(const RowPacks& packs, const Function& function, float* result, const Sources*... sources) {
-  for_each_pack<Row, at_once>(
-      packs,
-      [&](int64_t c, const auto& first, const auto&... others) {
-        auto results = first;
-#pragma unroll
-        for (int j = 0; j < first.size; ++j) results.of[j] = function(c + j, first.of[j], others.of[j]...);
-        store(result + c, results);
-      },
-      sources...);
-}
-
 }  // namespace
 
 void softmax(const Context& context, const float* input, int64_t rows, int64_t classes, float* output) {
@@ -70,10 +52,10 @@ void softmax(const Context& context, const float* input, int64_t rows, int64_t c
     const float* x = input + row * classes;
     float* y = output + row * classes;
     const RowPacks packs(classes, x, y);
-    const Exponentials own = own_exponentials<Row>(packs, x);
+    const RowOf<Row, 1> numbers(packs, {x});
+    const Exponentials own = own_exponentials(numbers);
     const float largest = Row::max(own.largest), factor = 1.0f / own.template row_sum<Row>(largest);
-    map_row<Row>(
-        packs, [&](int64_t, float number) { return expf(number - largest) * factor; }, y, x);
+    map_row(packs, numbers, y, [&](int64_t, float number) { return expf(number - largest) * factor; });
   });
 }
 
@@ -84,17 +66,14 @@ void softmax_gradient(const Context& context, const float* output, const float* 
     const float *y = output + row * classes, *g = gradient + row * classes;
     float* x = result + row * classes;
     const RowPacks packs(classes, y, g, x);
+    const RowOf<Row, 2> both(packs, {y, g});
     float sum = 0;
-    for_each_pack<Row, at_once>(
-        packs,
-        [&](int64_t, const auto& of_output, const auto& of_gradient) {
+    both.each([&](int64_t, const auto& of) {
 #pragma unroll
-          for (int j = 0; j < of_output.size; ++j) sum += of_output.of[j] * of_gradient.of[j];
-        },
-        y, g);
+      for (int j = 0; j < of[0].size; ++j) sum += of[0].of[j] * of[1].of[j];
+    });
     sum = Row::sum(sum);
-    map_row<Row>(
-        packs, [&](int64_t, float p, float slope) { return p * (slope - sum); }, x, y, g);
+    map_row(packs, both, x, [&](int64_t, float p, float slope) { return p * (slope - sum); });
   });
 }
 
@@ -152,15 +131,15 @@ void losses_of_rows(const Context& context, const float* logits, const RowLabels
     const float* x = logits + row * classes;
     float* own_probabilities = probabilities + row * classes;
     const RowPacks packs(classes, x, own_probabilities);
-    const Exponentials own = own_exponentials<Row>(packs, x);
+    const RowOf<Row, 1> row_logits(packs, {x});
+    const Exponentials own = own_exponentials(row_logits);
     const float largest = Row::max(own.largest);
     const bool labelled = labels.of(row) >= 0 && labels.of(row) < classes;
     const int64_t label = labelled ? labels.of(row) : 0;
     const float sum = own.template row_sum<Row>(largest);
     const float earlier_equal = Row::max(own.largest == largest && own.first < label ? 1.0f : 0.0f);
     const float factor = 1.0f / sum;
-    map_row<Row>(
-        packs, [&](int64_t, float logit) { return expf(logit - largest) * factor; }, own_probabilities, x);
+    map_row(packs, row_logits, own_probabilities, [&](int64_t, float logit) { return expf(logit - largest) * factor; });
     if (Row::thread() != 0) return;
     if (labels.counts(row) && !in_range(labels.of(row), classes, number, fault)) return;
     const float row_factor = labels.factor_of(row);
@@ -180,27 +159,22 @@ void statistics_of_rows(const Context& context, const float* logits, const RowLa
     const float* x = logits + row * count;
     float* own_exponentials_of_row = exponentials + row * count;
     const RowPacks packs(count, x, own_exponentials_of_row);
+    const RowOf<Row, 1> row_logits(packs, {x});
     float largest = -FLT_MAX;
-    for_each_pack<Row, at_once>(
-        packs,
-        [&](int64_t, const auto& numbers) {
+    row_logits.each([&](int64_t, const auto& of) {
 #pragma unroll
-          for (int j = 0; j < numbers.size; ++j) largest = fmaxf(largest, numbers.of[j]);
-        },
-        x);
+      for (int j = 0; j < of[0].size; ++j) largest = fmaxf(largest, of[0].of[j]);
+    });
     largest = Row::max(largest);
     const int64_t label = labels.of(row) - own.begin;
     const bool has_label = labels.counts(row) && label >= 0 && label < count;
     float sum = 0, earlier_equals = 0;
-    map_row<Row>(
-        packs,
-        [&](int64_t c, float logit) {
-          const float exponential = expf(logit - largest);
-          sum += exponential;
-          earlier_equals += logit == largest && c < label ? 1.0f : 0.0f;
-          return exponential;
-        },
-        own_exponentials_of_row, x);
+    map_row(packs, row_logits, own_exponentials_of_row, [&](int64_t c, float logit) {
+      const float exponential = expf(logit - largest);
+      sum += exponential;
+      earlier_equals += logit == largest && c < label ? 1.0f : 0.0f;
+      return exponential;
+    });
     sum = Row::sum(sum);
     earlier_equals = Row::sum(earlier_equals);
     if (Row::thread() != 0) return;
@@ -238,8 +212,9 @@ void losses_from_statistics(const Context& context, const float* statistics, int
     }
     const float factor = expf(largest_logits[row] - largest) / sum;
     float* of_row = probabilities + row * count;
-    map_row<Row>(
-        RowPacks(count, of_row), [&](int64_t, float exponential) { return exponential * factor; }, of_row, of_row);
+    const RowPacks packs(count, of_row);
+    map_row(packs, RowOf<Row, 1>(packs, {of_row}), of_row,
+            [&](int64_t, float exponential) { return exponential * factor; });
     if (Row::thread() != 0 || !losses) return;
     const float row_factor = labels.factor_of(row);
     losses[row] = labels.counts(row) ? row_factor * (largest - label + logf(sum)) : 0.0f;
@@ -254,15 +229,14 @@ void loss_gradients(const Context& context, const float* probabilities, const Ro
     using Row = decltype(row_threads);
     const float* p = probabilities + row * classes;
     float* of_row = result + row * classes;
+    const RowPacks packs(classes, p, of_row);
+    const RowOf<Row, 1> row_probabilities(packs, {p});
     const int64_t label = labels.of(row) - first_class;
     const float row_scale = labels.factor_of(row) * scale;
-    map_row<Row>(
-        RowPacks(classes, p, of_row),
-        [&](int64_t c, float probability) { return (probability - (c == label ? 1.0f : 0.0f)) * row_scale; }, of_row,
-        p);
+    map_row(packs, row_probabilities, of_row,
+            [&](int64_t c, float probability) { return (probability - (c == label ? 1.0f : 0.0f)) * row_scale; });
   });
 }
-
 class SoftmaxCrossEntropyKernel : public Kernel {
  public:
   SoftmaxCrossEntropyKernel(const Context& context, const SoftmaxCrossEntropy& loss, const KernelRequest& request)
