@@ -44,6 +44,7 @@ PROCESSES = "ranks, NCCL", ["mpirun", "-n", "2", "tests/test_gpu_ranks", "nccl",
 WAYS = backend("CUDA convolutions equal the double-precision reference in each way")
 MANY = backend("many parameters")
 IMAGES, SUMS = backend("images go to the GPU"), backend("zeros")
+TENSOR_CORES = backend("attention on tensor cores")
 MOVED, BLOCKS = backend("a dropout kernel moved"), backend("blocks of any rank")
 TESTS = [("test_gpu", ["tests/test_gpu", "~[convolution]"]),
          ("test_gpu, convolutions", ["tests/test_gpu", "[convolution]"]), GRAPH, THREADS, PROCESSES]
@@ -109,14 +110,23 @@ MUTANTS = [
      "Row::sum(sum * expf(largest - row_largest))", "Row::sum(sum)", [kernels("softmax")]),
     ("a row beyond the table", KERNELS + "embedding.cu", "token < rows.end;", "token <= rows.end;",
      [kernels("embedding")]),
-    ("a position too far in causal attention", KERNELS + "attention.cu",
+    ("a position too far in causal attention", KERNELS + "attention_tensors.cuh",
      "key <= first_query + query", "key <= first_query + query + 1", [kernels("multi_head_attention")]),
-    ("no barrier in attention's tiles", KERNELS + "attention.cu", "    __syncthreads();\n    add_panel<columns>",
-     "    add_panel<columns>", [kernels("multi_head_attention")]),
-    ("earlier tiles of attention not corrected", KERNELS + "attention.cu", "value *= correction;", "value *= 1;",
-     [large("multi_head_attention")]),
-    ("a group's last query head left out", KERNELS + "attention.cu", "head < (place.head + 1) * t.group;",
-     "head < (place.head + 1) * t.group - 1;", [kernels("multi_head_attention")]),
+    ("no barrier in attention's tiles", KERNELS + "attention_products.cu",
+     "    __syncthreads();\n    add_panel<columns>", "    add_panel<columns>", [kernels("multi_head_attention")]),
+    ("earlier tiles of attention not corrected", KERNELS + "attention_products.cu", "value *= correction;",
+     "value *= 1;", [large("multi_head_attention")]),
+    ("a group's last query head left out", KERNELS + "attention_products.cu",
+     "head < (place.head + 1) * t.group;", "head < (place.head + 1) * t.group - 1;",
+     [kernels("multi_head_attention")]),
+    ("scores on tensor cores not waited for", KERNELS + "attention_tensor_cores.cu",
+     "      __syncwarp();\n      const int64_t visible", "      const int64_t visible", [TENSOR_CORES]),
+    ("probabilities on tensor cores cut off", KERNELS + "attention_tensor_cores.cu",
+     "scores.x[i] = wmma::__float_to_tf32(probability);", "scores.x[i] = probability;", [TENSOR_CORES]),
+    ("a key too far on tensor cores", KERNELS + "attention_tensor_cores.cu", "t.keys_end(query, 1) - first_key",
+     "t.keys_end(query, 2) - first_key", [TENSOR_CORES]),
+    ("earlier tiles on tensor cores not corrected", KERNELS + "attention_tensor_cores.cu",
+     "      correct(correction);", "      correct(1);", [TENSOR_CORES]),
     ("a window too far in pooling's gradient", KERNELS + "pool2d.cu",
      "last + 1 < axis.output ? last + 1 : axis.output};", "last + 1};", [kernels("pool2d")]),
     ("a position too far in pooling", KERNELS + "pool2d.cu", "behind < axis.input ? behind : axis.input}",

@@ -150,6 +150,53 @@ TEST_CASE("loads are aligned") {
              Catch::Contains("reads a misaligned address"));
 }
 
+TEST_CASE("a warp multiplies matrices") {
+  Device device;
+  float *const source = device.floats(128), *const destination = device.floats(256);
+  const auto product = [&](float one, MatrixFault fault, bool rounded) {
+    std::vector<float> values(128);
+    for (size_t i = 0; i < values.size(); ++i) values[i] = i % 3 == 0 ? one : static_cast<float>(i % 7);
+    REQUIRE(cudaMemcpyAsync(source, values.data(), 512, cudaMemcpyHostToDevice, device.stream) == cudaSuccess);
+    return device.outcome(multiply(device.stream, source, destination, fault, rounded));
+  };
+  const auto expected = [](float one, int row, int column) {
+    const auto at = [&](int i) { return i % 3 == 0 ? one : static_cast<float>(i % 7); };
+    float sum = 0;
+    for (int k = 0; k < 8; ++k) sum += at(8 * row + k) * at(16 * k + column);
+    return sum;
+  };
+  const auto equals = [&](float one) {
+    const std::vector<float> found = device.read(destination, 256);
+    for (int row = 0; row < 16; ++row)
+      for (int column = 0; column < 16; ++column)
+        if (found[static_cast<size_t>(16 * row + column)] != expected(one, row, column)) return false;
+    return true;
+  };
+  SECTION("right") {
+    CHECK(product(1.5f, MatrixFault::none, false) == good);
+    CHECK(equals(1.5f));
+    INFO("ten bits of mantissa: cut off, or rounded before");
+    const float step = 1.0f / 1024, more = 1 + 0.75f * step;
+    CHECK(product(more, MatrixFault::none, false) == good);
+    CHECK(equals(1));
+    CHECK(product(more, MatrixFault::none, true) == good);
+    CHECK(equals(1 + step));
+  }
+  SECTION("without a synchronization of the warp") {
+    CHECK_THAT(product(1, MatrixFault::no_synchronization, false), Catch::Contains("reads shared memory that thread"));
+  }
+  SECTION("a lane is missing") {
+    CHECK_THAT(product(1, MatrixFault::lane_missing, false), Catch::Contains("lane 7, which has ended"));
+  }
+  SECTION("misaligned") {
+    CHECK_THAT(product(1, MatrixFault::misaligned, false), Catch::Contains("not aligned to 32 bytes"));
+  }
+  SECTION("different places") {
+    CHECK_THAT(product(1, MatrixFault::different_places, false),
+               Catch::Contains("accesses another matrix than the first lane") && Catch::Contains("thread 7 0 0"));
+  }
+}
+
 TEST_CASE("a launch keeps the limits of compute capability 7.5") {
   Device device;
   CHECK(write(device.stream, device.destination, 0, 1025) == cudaErrorInvalidConfiguration);

@@ -1,6 +1,8 @@
 // Kernels with a fault each, and right ones.
 #include "tests/cuda_stand_in/wrong_kernels.h"
 
+#include <mma.h>
+
 namespace {
 
 __global__ void reverse_kernel(const float* source, float* destination, bool with_barrier) {
@@ -46,6 +48,29 @@ __global__ void misaligned_kernel(const char* source, double* destination) {
 
 __global__ void copy_kernel(const float* source, float* destination) { destination[threadIdx.x] = source[threadIdx.x]; }
 
+__global__ void multiply_kernel(const float* source, float* destination, MatrixFault fault, bool rounded) {
+  namespace wmma = nvcuda::wmma;
+  struct alignas(32) Values {
+    float of[128 + 8];
+  };
+  __shared__ Values values;
+  for (unsigned i = threadIdx.x; i < 128; i += 32)
+    values.of[i] = rounded ? wmma::__float_to_tf32(source[i]) : source[i];
+  if (fault != MatrixFault::no_synchronization) __syncwarp();
+  if (fault == MatrixFault::lane_missing && threadIdx.x == 7) return;
+  const float* memory = values.of;
+  if (fault == MatrixFault::misaligned) memory += 1;
+  if (fault == MatrixFault::different_places && threadIdx.x == 7) memory += 8;
+  wmma::fragment<wmma::matrix_a, 16, 16, 8, wmma::precision::tf32, wmma::row_major> a;
+  wmma::fragment<wmma::matrix_b, 16, 16, 8, wmma::precision::tf32, wmma::row_major> b;
+  wmma::fragment<wmma::accumulator, 16, 16, 8, float> c;
+  wmma::fill_fragment(c, 0.0f);
+  wmma::load_matrix_sync(a, memory, 8);
+  wmma::load_matrix_sync(b, memory, 16);
+  wmma::mma_sync(c, a, b, c);
+  wmma::store_matrix_sync(destination, c, 16, wmma::mem_row_major);
+}
+
 template <class... Parameters, class... Arguments>
 cudaError_t launch(cudaStream_t stream, unsigned threads, void (*kernel)(Parameters...), Arguments... arguments) {
   cudaLaunchConfig_t config{};
@@ -80,4 +105,7 @@ cudaError_t read_misaligned(cudaStream_t stream, const char* source, double* des
 }
 cudaError_t copy(cudaStream_t stream, const float* source, float* destination) {
   return launch(stream, 64, copy_kernel, source, destination);
+}
+cudaError_t multiply(cudaStream_t stream, const float* source, float* destination, MatrixFault fault, bool rounded) {
+  return launch(stream, 32, multiply_kernel, source, destination, fault, rounded);
 }

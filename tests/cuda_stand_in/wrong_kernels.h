@@ -13,3 +13,9 @@ cudaError_t write_same_place(cudaStream_t stream, float* destination);
 cudaError_t add(cudaStream_t stream, int* sum, bool atomic);  // 1 by each of 64 threads
 cudaError_t read_misaligned(cudaStream_t stream, const char* source, double* destination);
 cudaError_t copy(cudaStream_t stream, const float* source, float* destination);  // 64 elements
+
+// destination [16, 16] = source [16, 8] source [8, 16], after shared memory; without a synchronization of the warp
+// between writing that and loading it, with a lane that does not come, from memory that is not aligned, or from
+// different places.
+enum class MatrixFault { none, no_synchronization, lane_missing, misaligned, different_places };
+cudaError_t multiply(cudaStream_t stream, const float* source, float* destination, MatrixFault fault, bool rounded);

@@ -17,8 +17,8 @@ using CudaEvent = void*;  // a cudaEvent_t
 class CudaBackend : public Backend {
  public:
   virtual int device() const = 0;  // its number, as CUDA counts
-  // Of matrix products and convolutions; everything else is fp32. tf32 rounds the operands of products to 10 bits of
-  // mantissa (tensor cores of compute capability 8.0 and newer).
+  // Of matrix products, convolutions and attention's products; everything else is fp32. tf32 rounds the operands of
+  // products to 10 bits of mantissa (tensor cores of compute capability 8.0 and newer).
   virtual Precision precision() const = 0;
   virtual void* stream() const = 0;  // cudaStream_t of all kernels, copies and updates
   // makes it the calling thread's device; the backend's own functions do it themselves

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "accesses.h"
+#include "include/mma.h"
 #include "memory.h"
 
 __thread uint3 threadIdx, blockIdx, blockDim, gridDim;
@@ -25,6 +26,32 @@ namespace context = boost::context::detail;
 
 constexpr size_t stack_bytes = size_t{64} << 10;
 constexpr unsigned warp_size = 32;
+
+// A lane's elements of a warp's matrices.
+struct Operands {
+  const float *a, *b, *c;
+  float* d;
+};
+
+// d [16, 16] = a [16, 8] b [8, 16] + c, from the elements of all lanes. Operands have ten bits of mantissa.
+void multiply_fragments(const int64_t (&of_lane)[warp_size]) {
+  float a[16 * 8], b[8 * 16], d[16 * 16];
+  const auto each = [&](unsigned elements, const auto& body) {
+    for (unsigned lane = 0; lane < warp_size; ++lane)
+      for (unsigned place = 0; place < elements / warp_size; ++place)
+        body(*reinterpret_cast<const Operands*>(of_lane[lane]), place, cuda_stand_in_element(elements, lane, place));
+  };
+  const auto cut = [](float value) { return std::bit_cast<float>(std::bit_cast<uint32_t>(value) & 0xffffe000u); };
+  each(128, [&](const Operands& lane, unsigned place, unsigned element) {
+    a[element] = cut(lane.a[place]);
+    b[element] = cut(lane.b[place]);
+  });
+  each(256, [&](const Operands& lane, unsigned place, unsigned element) { d[element] = lane.c[place]; });
+  for (unsigned row = 0; row < 16; ++row)
+    for (unsigned k = 0; k < 8; ++k)
+      for (unsigned column = 0; column < 16; ++column) d[16 * row + column] += a[8 * row + k] * b[16 * k + column];
+  each(256, [&](const Operands& lane, unsigned place, unsigned element) { lane.d[place] = d[element]; });
+}
 
 // Function, file and line of machine code, by addr2line; for a failure alone.
 std::string source_of(const void* code) {
@@ -43,7 +70,7 @@ std::string source_of(const void* code) {
 }
 
 enum class State : uint8_t { fresh, running, in_warp, at_barrier, ended };
-enum class Exchange : uint8_t { shuffle_xor, synchronize, match };
+enum class Exchange : uint8_t { shuffle_xor, synchronize, match, matrix_access, matrix_product };
 
 struct Fiber {
   explicit Fiber(void (*run)(context::transfer_t))
@@ -106,6 +133,7 @@ class Block {
   void access(const void* address, size_t bytes, Access access, const void* code = nullptr);
   int64_t wait_for_warp(Exchange exchange, unsigned mask, int lanes, int64_t value);
   int wait_at_barrier(bool with_value, int value);
+  unsigned lane() const { return running_ % warp_size; }
   void* dynamic_shared() { return shared_.data(); }
   [[noreturn]] void fail(const std::string& what) {
     wrong_ = what;
@@ -192,6 +220,8 @@ class Block {
     bool any = false;
     int64_t before[warp_size];
     for (unsigned number = first; number < last; ++number) before[number - first] = all_[number].value;
+    if (all_[first].exchange == Exchange::matrix_product && all_[first].state == State::in_warp)
+      multiply_fragments(before);
     for (unsigned number = first; number < last; ++number) {
       Thread& thread = all_[number];
       if (thread.state != State::in_warp) continue;
@@ -203,7 +233,9 @@ class Block {
         for (unsigned lane = 0; first + lane < last; ++lane)
           if (thread.mask >> lane & 1 && before[lane] == before[number - first]) equal |= 1u << lane;
         thread.value = equal;
-      } else {
+      } else if (thread.exchange == Exchange::matrix_access) {
+        if (thread.value != before[0]) return differs_from_first_lane(number);
+      } else if (thread.exchange == Exchange::synchronize) {
         ++thread.warp_interval;
       }
       thread.state = State::running;
@@ -235,6 +267,12 @@ class Block {
   bool warp_fails(unsigned number, unsigned lane, const std::string& how) {
     threadIdx = index_of(number, launch_.block);
     wrong_ = "waits in a shuffle or synchronization of its warp for lane " + std::to_string(lane) + ", which " + how;
+    return false;
+  }
+
+  bool differs_from_first_lane(unsigned number) {
+    threadIdx = index_of(number, launch_.block);
+    wrong_ = "accesses another matrix than the first lane of its warp";
     return false;
   }
 
@@ -389,6 +427,17 @@ int __syncthreads_or(int predicate) { return Block::current->wait_at_barrier(tru
 void __syncwarp(unsigned mask) { Block::current->wait_for_warp(Exchange::synchronize, mask, 0, 0); }
 unsigned __match_any_sync(unsigned mask, int value) {
   return static_cast<unsigned>(Block::current->wait_for_warp(Exchange::match, mask, 0, value));
+}
+unsigned cuda_stand_in_lane() { return Block::current->lane(); }
+void cuda_stand_in_matrix_access(const void* memory, unsigned stride) {
+  if (reinterpret_cast<uintptr_t>(memory) % 32 != 0 || stride % 4 != 0)
+    Block::current->fail("accesses a matrix that is not aligned to 32 bytes, or whose stride is no multiple of 4");
+  Block::current->wait_for_warp(Exchange::matrix_access, 0xffffffffu, 0,
+                                reinterpret_cast<int64_t>(memory) ^ static_cast<int64_t>(stride) << 48);
+}
+void cuda_stand_in_multiply(const float* a, const float* b, const float* c, float* d) {
+  const cuda_stand_in::Operands operands{a, b, c, d};
+  Block::current->wait_for_warp(Exchange::matrix_product, 0xffffffffu, 0, reinterpret_cast<int64_t>(&operands));
 }
 int atomicAdd(int* address, int value) {
   Block::current->access(address, sizeof *address, cuda_stand_in::Access::atomic);

@@ -18,6 +18,12 @@ int device_count() {
   return text ? std::atoi(text) : 1;
 }
 
+// 80: 8.0, with which kernels may use tensor cores in TF32.
+int compute_capability() {
+  const char* text = std::getenv("FF_CUDA_STAND_IN_CAPABILITY");
+  return text ? std::atoi(text) : 80;
+}
+
 #define FF_LOCKED                            \
   const std::lock_guard lock(state_mutex()); \
   if (device_failed()) return remember(cudaErrorLaunchFailure)
@@ -85,6 +91,7 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
     case cudaDevAttrClockRate: *value = 1'000'000; break;  // kHz: clock64 counts nanoseconds
     case cudaDevAttrMemoryClockRate: *value = 1'000'000; break;
     case cudaDevAttrMultiProcessorCount: *value = 4; break;
+    case cudaDevAttrComputeCapabilityMajor: *value = compute_capability() / 10; break;
   }
   return cudaSuccess;
 }
@@ -94,8 +101,8 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
   std::snprintf(properties->name, sizeof properties->name, "CUDA stand-in on the CPU%s", slice ? " MIG 1g " : "");
   if (slice) std::snprintf(properties->uuid.bytes, sizeof properties->uuid.bytes, "%s", slice);
   properties->totalGlobalMem = static_cast<size_t>(total_memory_bytes());
-  properties->major = 7;
-  properties->minor = 5;
+  properties->major = compute_capability() / 10;
+  properties->minor = compute_capability() % 10;
   properties->multiProcessorCount = 4;
   properties->l2CacheSize = 1 << 20;
   return cudaSuccess;

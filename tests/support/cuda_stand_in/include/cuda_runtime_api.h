@@ -33,6 +33,15 @@ struct dim3 {
   constexpr dim3(unsigned x_size = 1, unsigned y_size = 1, unsigned z_size = 1) : x(x_size), y(y_size), z(z_size) {}
 };
 
+struct alignas(8) float2 {
+  float x, y;
+};
+struct alignas(16) float4 {
+  float x, y, z, w;
+};
+inline float2 make_float2(float x, float y) { return {x, y}; }
+inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
+
 extern __thread uint3 threadIdx, blockIdx, blockDim, gridDim;
 
 void* cuda_stand_in_dynamic_shared();
@@ -82,6 +91,7 @@ enum cudaDeviceAttr {
   cudaDevAttrClockRate = 13,
   cudaDevAttrMultiProcessorCount = 16,
   cudaDevAttrMemoryClockRate = 36,
+  cudaDevAttrComputeCapabilityMajor = 75,
 };
 enum cudaStreamCaptureMode {
   cudaStreamCaptureModeGlobal,

@@ -1,0 +1,112 @@
+// What the kernels of attention's products read and write (attention_products.cu, attention_tensor_cores.cu).
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+
+#include "common/kernels/cuda/context.h"
+
+namespace ff::cuda {
+
+// Rows of one head [length, channels]; 0 outside.
+struct HeadRows {
+  const float* data;
+  int64_t stride, rows, channels;
+  bool by_fours;  // channels, stride and address are multiples of four numbers
+
+  __device__ float at(int64_t row, int64_t channel) const {
+    return row < rows && channel < channels ? data[row * stride + channel] : 0.0f;
+  }
+  // Four channels from one on that is a multiple of 4.
+  __device__ float4 four(int64_t row, int channel) const {
+    if (row >= rows || channel >= channels) return make_float4(0, 0, 0, 0);
+    const float* const from = data + row * stride + channel;
+    if (by_fours) return *reinterpret_cast<const float4*>(from);
+    return make_float4(from[0], at(row, channel + 1), at(row, channel + 2), at(row, channel + 3));
+  }
+  // To `result`, which lies as the rows do.
+  __device__ void store_four(float* result, int64_t row, int channel, float4 values) const {
+    if (row >= rows || channel >= channels) return;
+    float* const to = result + row * stride + channel;
+    if (by_fours) {
+      *reinterpret_cast<float4*>(to) = values;
+      return;
+    }
+    to[0] = values.x;
+    if (channel + 1 < channels) to[1] = values.y;
+    if (channel + 2 < channels) to[2] = values.z;
+    if (channel + 3 < channels) to[3] = values.w;
+  }
+};
+
+// For all samples and heads. The first of a head's query_rows has the position first_query, the first of its key_rows
+// the position 0.
+struct AttentionTensors {
+  int64_t query_rows, key_rows, first_query, head_channels, heads, group;
+  int64_t query_stride, key_stride, output_stride;  // of positions
+  bool causal;
+  float scale;
+  const float *queries, *keys, *values;
+  float *query_gradients, *key_gradients, *value_gradients;  // as queries, keys and values
+  float* output;
+  const float* output_gradient;
+  float *logarithms, *products;  // [samples, heads, query_rows]; products: of output and its gradient
+  bool by_fours = false;         // HeadRows::by_fours, of all
+
+  __device__ int64_t query_offset(int64_t sample, int64_t head) const {
+    return sample * query_rows * query_stride + head * head_channels;
+  }
+  __device__ int64_t key_offset(int64_t sample, int64_t key_head) const {
+    return sample * key_rows * key_stride + key_head * head_channels;
+  }
+  __device__ int64_t output_offset(int64_t sample, int64_t head) const {
+    return sample * query_rows * output_stride + head * head_channels;
+  }
+  __device__ HeadRows of_queries(const float* data, int64_t stride) const {
+    return {data, stride, query_rows, head_channels, by_fours};
+  }
+  __device__ HeadRows of_keys(const float* data) const { return {data, key_stride, key_rows, head_channels, by_fours}; }
+  __device__ bool sees(int64_t query, int64_t key) const {
+    return query < query_rows && key < key_rows && (!causal || key <= first_query + query);
+  }
+  // Behind the last key that a tile of queries sees.
+  __device__ int64_t keys_end(int64_t first, int tile) const {
+    const int64_t behind = first_query + first + tile;
+    return causal && behind < key_rows ? behind : key_rows;
+  }
+  // The first tile of queries of which one sees these keys.
+  __device__ int64_t queries_begin(int64_t first_key, int tile) const {
+    return causal && first_key > first_query ? (first_key - first_query) / tile * tile : 0;
+  }
+};
+
+// A block's tile of one head's positions, and of its channels.
+struct TilePlace {
+  int64_t sample, head, first, first_channel;
+  // The last tile of a head first, which sees the most keys with a causal mask.
+  __device__ TilePlace(const AttentionTensors& t, int64_t heads, int64_t rows, int tile, int columns, bool last_first) {
+    const int64_t chunks = (t.head_channels + columns - 1) / columns, tiles = (rows + tile - 1) / tile;
+    const int64_t all = blockIdx.x / chunks, of_all_heads = all / tiles, number = all - of_all_heads * tiles;
+    sample = of_all_heads / heads;
+    head = of_all_heads - sample * heads;
+    first = (last_first ? tiles - 1 - number : number) * tile;
+    first_channel = (blockIdx.x - all * chunks) * columns;
+  }
+};
+
+// Blocks of a kernel with a TilePlace.
+inline unsigned tile_blocks(const AttentionTensors& t, int64_t samples, int64_t heads, int64_t rows, int tile,
+                            int columns) {
+  return static_cast<unsigned>(samples * heads * ((rows + tile - 1) / tile) *
+                               ((t.head_channels + columns - 1) / columns));
+}
+
+// The output, and the logarithms that backward reads; or the gradients of queries, keys and values. By CUDA cores in
+// f32, or by tensor cores where the context's precision and device, and the heads' width, allow it.
+void attention_products(const Context& context, const AttentionTensors& tensors, int64_t samples, bool backward);
+
+bool attention_by_tensor_cores(const Context& context, const AttentionTensors& tensors);
+void attention_products_by_tensor_cores(const Context& context, const AttentionTensors& tensors, int64_t samples,
+                                        bool backward);
+
+}  // namespace ff::cuda
