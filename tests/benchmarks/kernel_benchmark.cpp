@@ -46,12 +46,41 @@ void add_attention(Vector<Case>& cases, Shape input, int64_t heads, bool causal)
   cases.push_back({"multi_head_attention", {input}, attributes, remark + ", narrow"});
 }
 
+// Operators that wait for memory: those of transformers, then those of convolutional networks.
+void add_memory_bound(Vector<Case>& cases, int64_t batch, int64_t length, int64_t channels, int64_t classes,
+                      int64_t size) {
+  const Shape tokens{batch, length, channels}, wide{batch, length, 4 * channels},
+      image{8 * batch, channels / 3, size, size};
+  const auto add = [&](const std::string& type, Vector<Shape> inputs, Json attributes = Json::object()) {
+    cases.push_back({type, std::move(inputs), attributes, attributes.empty() ? "" : attributes.dump()});
+  };
+  add("softmax_cross_entropy", {{batch, length, classes}});
+  add("layer_norm", {tokens});
+  add("rms_norm", {tokens});
+  add("gelu", {wide});
+  add("silu", {wide});
+  add("add", {tokens, tokens});
+  add("dropout", {tokens}, {{"rate", 0.1}});
+  add("embedding", {{batch, length}}, {{"vocabulary", classes}, {"channels", channels}});
+  add("position_embedding", {tokens});
+  add("transpose", {{batch, length, 12, channels / 12}}, {{"axes", {2, 1, 3}}});
+  add("batch_norm", {image}, {{"activation", "relu"}});
+  add("relu", {image});
+  add("add", {image, image});
+  add("pool2d", {image}, {{"kernel", 3}, {"stride", 2}, {"padding", 1}});
+  add("pool2d", {image}, {{"kernel", 2}, {"stride", 2}});
+  add("mean", {image});
+  add("concat", {image, image}, {{"axis", 1}});
+  add("local_response_normalization", {image}, {{"size", 5}});
+}
+
 Vector<Case> all_cases() {
   Vector<Case> cases;
   add_attention(cases, {8, 1024, 768}, 12, true);
   add_attention(cases, {4, 2048, 2048}, 16, true);
   add_attention(cases, {32, 512, 1024}, 16, false);
   cases.push_back({"linear", {{8192, 768}}, {{"out_features", 3072}}, "3072 outputs"});
+  add_memory_bound(cases, 8, 1024, 768, 50257, 56);
   return cases;
 }
 
@@ -59,6 +88,7 @@ Vector<Case> tiny_cases() {
   Vector<Case> cases;
   add_attention(cases, {1, 8, 8}, 2, true);
   cases.push_back({"linear", {{6, 8}}, {{"out_features", 5}}, "5 outputs"});
+  add_memory_bound(cases, 2, 5, 24, 11, 6);
   return cases;
 }
 
