@@ -1,64 +1,130 @@
+// The products of attention on CUDA cores, in f32, by tiles of 64 queries and 64 keys. Neither scores nor probabilities
+// are there as a whole: forward takes a tile of keys after the other and corrects what it has so far (online softmax:
+// Milakov and Gimelshein 2018, arXiv 1805.02867; Dao et al. 2022, arXiv 2205.14135). Per query it keeps the logarithm
+// of the sum of exponentials, from which backward computes the probabilities of a tile again. Each number is a sum in a
+// fixed order: backward has a kernel with a block for each tile of queries and one with a block for each tile of keys.
+//
+// Shared memory has panels of 64 rows and 64 channels, or of 64 rows and the 64 columns of a tile. 128 threads compute
+// a tile, thread (r, c) of 8 x 16 its rows r + 8 i and columns c + 16 j, or channels 4 c + j: 8 x 4 numbers. Per four
+// channels it reads 8 + 4 groups of four numbers for 128 multiply-adds. A thread's rows of a panel are read by itself
+// and the others of its half warp alone, and so is what these write there.
 #include "common/kernels/cuda/attention_tensors.cuh"
 #include "common/kernels/cuda/device.cuh"
 
 namespace ff::cuda {
 namespace {
 
-// The products of attention, by tiles of 64 queries and 64 keys. Neither scores nor probabilities are there as a whole:
-// forward takes a tile of keys after the other and corrects what it has so far (online softmax: Milakov and Gimelshein
-// 2018, arXiv 1805.02867; Dao et al. 2022, arXiv 2205.14135). Per query it keeps the logarithm of the sum of
-// exponentials, from which backward computes the probabilities of a tile again. Each number is a sum in a fixed order:
-// backward has a kernel with a block for each tile of queries and one with a block for each tile of keys.
-constexpr int tile_edge = 64, depth_step = 16, most_channels = 128;
+constexpr int tile_edge = 64, tile_threads = 128, own_rows = 8, own_columns = 4;
 
-// 256 threads compute a tile. Thread (r, c) of 16 x 16 has rows 4 r + i and columns c + 16 j.
-struct TileMemory {
-  float left[depth_step][tile_edge + 1];
-  float right[depth_step][most_channels + 1];
-  float tile[tile_edge][tile_edge + 1];  // transposed
-};
-__device__ inline int tile_row(int i) { return static_cast<int>(threadIdx.x) / 16 * 4 + i; }
-__device__ inline int tile_column(int j) { return static_cast<int>(threadIdx.x) % 16 + 16 * j; }
+__device__ inline int first_row() { return static_cast<int>(threadIdx.x) / 16; }
+__device__ inline int first_column() { return static_cast<int>(threadIdx.x) % 16; }
+__device__ inline int tile_row(int i) { return first_row() + 8 * i; }
+__device__ inline int tile_column(int j) { return first_column() + 16 * j; }
 
-// sums [64, columns] += left [64, depth] right [depth, columns], `depth` up to depth_step, in shared memory.
-template <int columns>
-__device__ void add_panel(const float (*left)[tile_edge + 1], const float (*right)[most_channels + 1], int depth,
-                          float (&sums)[4][columns / 16]) {
-  for (int k = 0; k < depth; ++k) {
-    float of_row[4], of_column[columns / 16];
-    for (int i = 0; i < 4; ++i) of_row[i] = left[k][tile_row(i)];
-    for (int j = 0; j < columns / 16; ++j) of_column[j] = right[k][tile_column(j)];
-    for (int i = 0; i < 4; ++i)
-      for (int j = 0; j < columns / 16; ++j) sums[i][j] += of_row[i] * of_column[j];
+using Tile = float[own_rows][own_columns];
+
+// [64, 64]. Groups of four numbers lie in another order in each of 8 rows, so that 8 threads that read the same columns
+// of 8 rows, or neighbouring columns of a row, find them in different banks.
+struct Panel {
+  float of[tile_edge * tile_edge];
+
+  __device__ float* at(int row, int four) { return of + row * tile_edge + (four ^ (row & 7)) * 4; }
+  __device__ float4 four(int row, int number) const {
+    return *reinterpret_cast<const float4*>(of + row * tile_edge + (number ^ (row & 7)) * 4);
   }
-}
-
-// sums [64, 64] += rows from `first_left` on of left, times those from `first_right` on of right, transposed.
-__device__ inline void add_product_of_rows(TileMemory& memory, const HeadRows& left, int64_t first_left,
-                                           const HeadRows& right, int64_t first_right, float (&sums)[4][4]) {
-  for (int64_t begin = 0; begin < left.channels; begin += depth_step) {
-    for (int i = static_cast<int>(threadIdx.x); i < tile_edge * depth_step; i += block_threads) {
-      const int row = i / depth_step, k = i % depth_step;
-      memory.left[k][row] = left.at(first_left + row, begin + k);
-      memory.right[k][row] = right.at(first_right + row, begin + k);
+  // By all threads of the block.
+  __device__ void load(const HeadRows& rows, int64_t first, int64_t first_channel) {
+#pragma unroll
+    for (int begin = 0; begin < own_rows; begin += 4) {  // more at once do not fit into registers
+      float4 values[4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+        values[i] = rows.four(first + tile_row(begin + i), static_cast<int>(first_channel) + 4 * first_column());
+#pragma unroll
+      for (int i = 0; i < 4; ++i) *reinterpret_cast<float4*>(at(tile_row(begin + i), first_column())) = values[i];
     }
+  }
+  // By a half warp, which has waited for its warp's reads before.
+  __device__ void store(const Tile& tile) {
+#pragma unroll
+    for (int i = 0; i < own_rows; ++i)
+#pragma unroll
+      for (int j = 0; j < own_columns; ++j) at(tile_row(i), tile_column(j) / 4)[tile_column(j) % 4] = tile[i][j];
+    __syncwarp();
+  }
+};
+
+// How many groups of four numbers there are up to `end`, at most a panel's.
+__device__ inline int fours(int64_t end) { return static_cast<int>(end < tile_edge ? (end + 3) / 4 : tile_edge / 4); }
+
+// sums [64, 64] += left [64, 4 depth] times right [64, 4 depth], transposed.
+__device__ inline void add_product_of_rows(const Panel& left, const Panel& right, int depth, Tile& sums) {
+#pragma unroll 2
+  for (int k = 0; k < depth; ++k) {
+    float4 of_column[own_columns];
+#pragma unroll
+    for (int j = 0; j < own_columns; ++j) of_column[j] = right.four(tile_column(j), k);
+#pragma unroll
+    for (int i = 0; i < own_rows; ++i) {
+      const float4 of_row = left.four(tile_row(i), k);
+#pragma unroll
+      for (int j = 0; j < own_columns; ++j) {
+        sums[i][j] += of_row.x * of_column[j].x;
+        sums[i][j] += of_row.y * of_column[j].y;
+        sums[i][j] += of_row.z * of_column[j].z;
+        sums[i][j] += of_row.w * of_column[j].w;
+      }
+    }
+  }
+}
+
+// The same of rows of two heads, by panels of 64 channels. Begins and ends with all threads done with both panels, of
+// which the right one still has the last channels.
+__device__ inline void add_product_of_heads(Panel& left, const HeadRows& left_rows, int64_t first_left, Panel& right,
+                                            const HeadRows& right_rows, int64_t first_right, Tile& sums) {
+  for (int64_t channel = 0; channel < left_rows.channels; channel += tile_edge) {
+    left.load(left_rows, first_left, channel);
+    right.load(right_rows, first_right, channel);
     __syncthreads();
-    add_panel<tile_edge>(memory.left, memory.right, depth_step, sums);
+    add_product_of_rows(left, right, fours(left_rows.channels - channel), sums);
     __syncthreads();
   }
 }
 
-// sums [64, columns] += values [64, 64] times rows from `first_row` on, channels from `first_channel` on.
-template <int columns>
-__device__ void add_product_with_tile(TileMemory& memory, const float (&values)[4][4], const HeadRows& rows,
-                                      int64_t first_row, int64_t first_channel, float (&sums)[4][columns / 16]) {
-  for (int i = 0; i < 4; ++i)
-    for (int j = 0; j < 4; ++j) memory.tile[tile_column(j)][tile_row(i)] = values[i][j];
-  for (int begin = 0; begin < tile_edge && first_row + begin < rows.rows; begin += depth_step) {
-    for (int i = static_cast<int>(threadIdx.x); i < columns * depth_step; i += block_threads)
-      memory.right[i / columns][i % columns] = rows.at(first_row + begin + i / columns, first_channel + i % columns);
-    __syncthreads();
-    add_panel<columns>(memory.tile + begin, memory.right, depth_step, sums);
+// sums [64, 64 channels] += left [64, 4 depth] times right [4 depth, 64 channels].
+__device__ inline void add_product(const Panel& left, const Panel& right, int depth, Tile& sums) {
+#pragma unroll 2
+  for (int k = 0; k < depth; ++k) {
+    float4 of_channels[4];
+#pragma unroll
+    for (int e = 0; e < 4; ++e) of_channels[e] = right.four(4 * k + e, first_column());
+#pragma unroll
+    for (int i = 0; i < own_rows; ++i) {
+      const float4 four = left.four(tile_row(i), k);
+      const float of_row[4] = {four.x, four.y, four.z, four.w};
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        sums[i][0] += of_row[e] * of_channels[e].x;
+        sums[i][1] += of_row[e] * of_channels[e].y;
+        sums[i][2] += of_row[e] * of_channels[e].z;
+        sums[i][3] += of_row[e] * of_channels[e].w;
+      }
+    }
+  }
+}
+
+// The same of several panels of a head's channels, from first_channel on; `loaded`: the first one is there. Ends with
+// all threads done.
+template <int panels>
+__device__ void add_products(const Panel& left, Panel& right, const HeadRows& rows, int64_t first,
+                             int64_t first_channel, bool loaded, Tile (&sums)[panels]) {
+#pragma unroll
+  for (int p = 0; p < panels; ++p) {
+    if (p > 0 || !loaded) {
+      right.load(rows, first, first_channel + p * tile_edge);
+      __syncthreads();
+    }
+    add_product(left, right, fours(rows.rows - first), sums[p]);
     __syncthreads();
   }
 }
@@ -73,147 +139,166 @@ __device__ inline float row_max(float value) {
   return value;
 }
 
-template <int columns>
-__device__ void store_tile(const float (&values)[4][columns / 16], const TilePlace& place, const HeadRows& rows,
-                           float* result) {
-  for (int i = 0; i < 4; ++i)
-    for (int j = 0; j < columns / 16; ++j) {
-      const int64_t row = place.first + tile_row(i), channel = place.first_channel + tile_column(j);
-      if (row < rows.rows && channel < rows.channels) result[row * rows.stride + channel] = values[i][j];
-    }
+template <int panels>
+__device__ void store_tiles(const Tile (&values)[panels], const TilePlace& place, const HeadRows& rows, float* result) {
+#pragma unroll
+  for (int p = 0; p < panels; ++p)
+#pragma unroll
+    for (int i = 0; i < own_rows; ++i)
+      rows.store_four(result, place.first + tile_row(i),
+                      static_cast<int>(place.first_channel) + p * tile_edge + 4 * first_column(),
+                      make_float4(values[p][i][0], values[p][i][1], values[p][i][2], values[p][i][3]));
 }
 
-template <int columns>
-__global__ void __launch_bounds__(block_threads) attention_kernel(AttentionTensors t) {
-  __shared__ TileMemory memory;
-  const TilePlace place(t, t.heads, t.query_rows, tile_edge, columns, /*last_first=*/true);
-  const int64_t key_offset = t.key_offset(place.sample, place.head / t.group),
-                output_offset = t.output_offset(place.sample, place.head);
+// How many blocks of a kernel a multiprocessor should have; more need fewer registers.
+template <int panels>
+constexpr int blocks_at_once = panels == 1 ? 3 : 2;
+
+template <int panels>
+__global__ void __launch_bounds__(tile_threads, blocks_at_once<panels>) attention_kernel(AttentionTensors t) {
+  __shared__ Panel left, right, value_panel;
+  const TilePlace place(t, t.heads, t.query_rows, tile_edge, panels * tile_edge, /*last_first=*/true);
+  const int64_t key_offset = t.key_offset(place.sample, place.head / t.group);
   const HeadRows queries = t.of_queries(t.queries + t.query_offset(place.sample, place.head), t.query_stride),
                  keys = t.of_keys(t.keys + key_offset), values = t.of_keys(t.values + key_offset);
-  float result[4][columns / 16] = {}, total[4] = {}, largest[4];
+  const bool one_panel = t.head_channels <= tile_edge;
+  const float factor = t.scale * log2_e;
+  Tile result[panels] = {};
+  float total[own_rows] = {}, largest[own_rows];
   for (float& value : largest) value = -FLT_MAX;
+  if (one_panel) left.load(queries, place.first, 0);
   const int64_t last = t.keys_end(place.first, tile_edge);
   for (int64_t first_key = 0; first_key < last; first_key += tile_edge) {
-    float scores[4][4] = {};
-    add_product_of_rows(memory, queries, place.first, keys, first_key, scores);
-    for (int i = 0; i < 4; ++i) {
-      const int64_t query = place.first + tile_row(i);
-      float largest_here = largest[i];
-      for (int j = 0; j < 4; ++j) {
-        scores[i][j] *= t.scale;
-        if (t.sees(query, first_key + tile_column(j))) largest_here = fmaxf(largest_here, scores[i][j]);
-      }
+    Tile scores = {};
+    value_panel.load(values, first_key, place.first_channel);
+    if (one_panel) {
+      right.load(keys, first_key, 0);
+      __syncthreads();
+      add_product_of_rows(left, right, fours(t.head_channels), scores);
+      __syncthreads();
+    } else {
+      add_product_of_heads(left, queries, place.first, right, keys, first_key, scores);
+    }
+#pragma unroll
+    for (int i = 0; i < own_rows; ++i) {
+      // the first `visible` columns
+      const int64_t of_row = t.keys_end(place.first + tile_row(i), 1) - first_key;
+      const int visible = of_row < tile_edge ? static_cast<int>(of_row) : tile_edge;
+      float largest_here = largest[i], sum = 0;
+#pragma unroll
+      for (int j = 0; j < own_columns; ++j)
+        if (tile_column(j) < visible) largest_here = fmaxf(largest_here, scores[i][j]);
       largest_here = row_max(largest_here);
-      float sum = 0;
-      for (int j = 0; j < 4; ++j) {
-        scores[i][j] = t.sees(query, first_key + tile_column(j)) ? expf(scores[i][j] - largest_here) : 0.0f;
+      const float least = largest_here * factor;
+#pragma unroll
+      for (int j = 0; j < own_columns; ++j) {
+        scores[i][j] = tile_column(j) < visible ? exp2f(scores[i][j] * factor - least) : 0.0f;
         sum += scores[i][j];
       }
-      const float correction = expf(largest[i] - largest_here);
+      const float correction = exp2f((largest[i] - largest_here) * factor);
       largest[i] = largest_here;
       total[i] = total[i] * correction + row_sum(sum);
-      for (float& value : result[i]) value *= correction;
+#pragma unroll
+      for (int p = 0; p < panels; ++p)
+        for (float& value : result[p][i]) value *= correction;
     }
-    add_product_with_tile<columns>(memory, scores, values, first_key, place.first_channel, result);
+    right.store(scores);
+    add_products(right, value_panel, values, first_key, place.first_channel, /*loaded=*/true, result);
   }
-  for (int i = 0; i < 4; ++i) {
+  for (int i = 0; i < own_rows; ++i) {
     const int64_t query = place.first + tile_row(i);
-    for (float& value : result[i]) value /= total[i];
-    if (query < t.query_rows && place.first_channel == 0 && tile_column(0) == 0)
-      t.logarithms[(place.sample * t.heads + place.head) * t.query_rows + query] = largest[i] + logf(total[i]);
+    for (int p = 0; p < panels; ++p)
+      for (float& value : result[p][i]) value /= total[i];
+    if (query < t.query_rows && place.first_channel == 0 && first_column() == 0)
+      t.logarithms[(place.sample * t.heads + place.head) * t.query_rows + query] =
+          largest[i] * t.scale + logf(total[i]);
   }
-  store_tile<columns>(result, place, t.of_queries(nullptr, t.output_stride), t.output + output_offset);
+  store_tiles(result, place, t.of_queries(nullptr, t.output_stride),
+              t.output + t.output_offset(place.sample, place.head));
 }
 
-// From scores and gradients of probabilities of one query and key: the probability, and the score's gradient.
-struct QueryStatistics {
-  float logarithm, product;
-  __device__ QueryStatistics(const AttentionTensors& t, int64_t sample, int64_t head, int64_t query) {
-    const int64_t at = (sample * t.heads + head) * t.query_rows + query;
-    logarithm = query < t.query_rows ? t.logarithms[at] : 0.0f;
-    product = query < t.query_rows ? t.products[at] : 0.0f;
-  }
-  __device__ float probability(float score) const { return expf(score - logarithm); }
-  __device__ float score_gradient(float probability, float gradient) const {
-    return probability * (gradient - product);
-  }
-};
-
 // Gradients of a tile of queries.
-template <int columns>
-__global__ void __launch_bounds__(block_threads) query_gradients_kernel(AttentionTensors t) {
-  __shared__ TileMemory memory;
-  const TilePlace place(t, t.heads, t.query_rows, tile_edge, columns, /*last_first=*/true);
+template <int panels>
+__global__ void __launch_bounds__(tile_threads, blocks_at_once<panels>) query_gradients_kernel(AttentionTensors t) {
+  __shared__ Panel left, right, changes_panel;
+  const TilePlace place(t, t.heads, t.query_rows, tile_edge, panels * tile_edge, /*last_first=*/true);
   const int64_t query_offset = t.query_offset(place.sample, place.head),
                 key_offset = t.key_offset(place.sample, place.head / t.group);
   const HeadRows queries = t.of_queries(t.queries + query_offset, t.query_stride),
                  keys = t.of_keys(t.keys + key_offset), values = t.of_keys(t.values + key_offset),
                  gradients =
                      t.of_queries(t.output_gradient + t.output_offset(place.sample, place.head), t.output_stride);
-  float result[4][columns / 16] = {};
+  Tile result[panels] = {};
   const int64_t last = t.keys_end(place.first, tile_edge);
   for (int64_t first_key = 0; first_key < last; first_key += tile_edge) {
-    float scores[4][4] = {}, changes[4][4] = {};
-    add_product_of_rows(memory, queries, place.first, keys, first_key, scores);
-    add_product_of_rows(memory, gradients, place.first, values, first_key, changes);
-    for (int i = 0; i < 4; ++i) {
+    Tile scores = {}, changes = {};
+    add_product_of_heads(left, gradients, place.first, right, values, first_key, changes);
+    add_product_of_heads(left, queries, place.first, right, keys, first_key, scores);
+#pragma unroll
+    for (int i = 0; i < own_rows; ++i) {
       const int64_t query = place.first + tile_row(i);
       const QueryStatistics statistics(t, place.sample, place.head, query);
-      for (int j = 0; j < 4; ++j) {
-        const bool seen = t.sees(query, first_key + tile_column(j));
-        const float probability = seen ? statistics.probability(scores[i][j] * t.scale) : 0.0f;
-        scores[i][j] = t.scale * statistics.score_gradient(probability, changes[i][j]);
+#pragma unroll
+      for (int j = 0; j < own_columns; ++j) {
+        const float probability =
+            t.sees(query, first_key + tile_column(j)) ? statistics.probability(scores[i][j], t.scale) : 0.0f;
+        changes[i][j] = t.scale * statistics.score_gradient(probability, changes[i][j]);
       }
     }
-    add_product_with_tile<columns>(memory, scores, keys, first_key, place.first_channel, result);
+    changes_panel.store(changes);
+    add_products(changes_panel, right, keys, first_key, place.first_channel, t.head_channels <= tile_edge, result);
   }
-  store_tile<columns>(result, place, queries, t.query_gradients + query_offset);
+  store_tiles(result, place, queries, t.query_gradients + query_offset);
 }
 
 // Gradients of a tile of keys and values, from all queries that use them. Its rows are keys, its columns queries.
-template <int columns>
-__global__ void __launch_bounds__(block_threads) key_gradients_kernel(AttentionTensors t) {
-  __shared__ TileMemory memory;
-  const TilePlace place(t, t.heads / t.group, t.key_rows, tile_edge, columns, /*last_first=*/false);
+template <int panels>
+__global__ void __launch_bounds__(tile_threads, blocks_at_once<panels>) key_gradients_kernel(AttentionTensors t) {
+  __shared__ Panel left, right, tile_panel;
+  const TilePlace place(t, t.heads / t.group, t.key_rows, tile_edge, panels * tile_edge, /*last_first=*/false);
   const int64_t key_offset = t.key_offset(place.sample, place.head);
   const HeadRows keys = t.of_keys(t.keys + key_offset), values = t.of_keys(t.values + key_offset);
-  float of_keys[4][columns / 16] = {}, of_values[4][columns / 16] = {};
+  Tile of_keys[panels] = {}, of_values[panels] = {};
   for (int64_t head = place.head * t.group; head < (place.head + 1) * t.group; ++head) {
     const HeadRows queries = t.of_queries(t.queries + t.query_offset(place.sample, head), t.query_stride),
                    gradients = t.of_queries(t.output_gradient + t.output_offset(place.sample, head), t.output_stride);
     for (int64_t first = t.queries_begin(place.first, tile_edge); first < t.query_rows; first += tile_edge) {
-      float probabilities[4][4] = {}, changes[4][4] = {};
-      add_product_of_rows(memory, keys, place.first, queries, first, probabilities);
-      add_product_of_rows(memory, values, place.first, gradients, first, changes);
-      for (int j = 0; j < 4; ++j) {
+      Tile probabilities = {}, changes = {};
+      add_product_of_heads(left, values, place.first, right, gradients, first, changes);
+      add_product_of_heads(left, keys, place.first, right, queries, first, probabilities);
+#pragma unroll
+      for (int j = 0; j < own_columns; ++j) {
         const int64_t query = first + tile_column(j);
         const QueryStatistics statistics(t, place.sample, head, query);
-        for (int i = 0; i < 4; ++i) {
+#pragma unroll
+        for (int i = 0; i < own_rows; ++i) {
           const bool seen = t.sees(query, place.first + tile_row(i));
-          probabilities[i][j] = seen ? statistics.probability(probabilities[i][j] * t.scale) : 0.0f;
+          probabilities[i][j] = seen ? statistics.probability(probabilities[i][j], t.scale) : 0.0f;
           changes[i][j] = t.scale * statistics.score_gradient(probabilities[i][j], changes[i][j]);
         }
       }
-      add_product_with_tile<columns>(memory, probabilities, gradients, first, place.first_channel, of_values);
-      add_product_with_tile<columns>(memory, changes, queries, first, place.first_channel, of_keys);
+      tile_panel.store(changes);
+      add_products(tile_panel, right, queries, first, place.first_channel, t.head_channels <= tile_edge, of_keys);
+      tile_panel.store(probabilities);
+      add_products(tile_panel, right, gradients, first, place.first_channel, /*loaded=*/false, of_values);
     }
   }
-  store_tile<columns>(of_keys, place, keys, t.key_gradients + key_offset);
-  store_tile<columns>(of_values, place, values, t.value_gradients + key_offset);
+  store_tiles(of_keys, place, keys, t.key_gradients + key_offset);
+  store_tiles(of_values, place, values, t.value_gradients + key_offset);
 }
 
-template <int columns>
+template <int panels>
 void launch_kernels(const Context& context, const AttentionTensors& t, int64_t samples, bool backward) {
+  constexpr int columns = panels * tile_edge;
   if (!backward) {
-    launch(context, tile_blocks(t, samples, t.heads, t.query_rows, tile_edge, columns), block_threads, 0,
-           attention_kernel<columns>, t);
+    launch(context, tile_blocks(t, samples, t.heads, t.query_rows, tile_edge, columns), tile_threads, 0,
+           attention_kernel<panels>, t);
     return;
   }
-  launch(context, tile_blocks(t, samples, t.heads, t.query_rows, tile_edge, columns), block_threads, 0,
-         query_gradients_kernel<columns>, t);
-  launch(context, tile_blocks(t, samples, t.heads / t.group, t.key_rows, tile_edge, columns), block_threads, 0,
-         key_gradients_kernel<columns>, t);
+  launch(context, tile_blocks(t, samples, t.heads, t.query_rows, tile_edge, columns), tile_threads, 0,
+         query_gradients_kernel<panels>, t);
+  launch(context, tile_blocks(t, samples, t.heads / t.group, t.key_rows, tile_edge, columns), tile_threads, 0,
+         key_gradients_kernel<panels>, t);
 }
 
 // Of each query's output and its gradient.
@@ -232,13 +317,12 @@ void products_with_gradients(const Context& context, const AttentionTensors& t, 
 
 }  // namespace
 
-// Wider heads than most_channels take several blocks, each of which computes the probabilities.
+// Heads of more than 128 channels take several blocks, each of which computes the probabilities.
 void attention_products(const Context& context, const AttentionTensors& t, int64_t samples, bool backward) {
   if (backward) products_with_gradients(context, t, samples);
   if (attention_by_tensor_cores(context, t)) attention_products_by_tensor_cores(context, t, samples, backward);
-  else if (t.head_channels <= 32) launch_kernels<32>(context, t, samples, backward);
-  else if (t.head_channels <= 64) launch_kernels<64>(context, t, samples, backward);
-  else launch_kernels<most_channels>(context, t, samples, backward);
+  else if (t.head_channels <= tile_edge) launch_kernels<1>(context, t, samples, backward);
+  else launch_kernels<2>(context, t, samples, backward);
 }
 
 }  // namespace ff::cuda

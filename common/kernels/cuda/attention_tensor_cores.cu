@@ -28,8 +28,6 @@ constexpr int warp_rows = 16, step_rows = 32;
 
 #ifdef FF_TENSOR_CORES
 
-constexpr float log2_e = 1.44269504f;
-
 namespace wmma = nvcuda::wmma;
 
 using Left = wmma::fragment<wmma::matrix_a, 16, 16, 8, wmma::precision::tf32, wmma::row_major>;

@@ -80,6 +80,25 @@ struct AttentionTensors {
   }
 };
 
+constexpr float log2_e = 1.44269504f;
+
+// Of one query: the logarithm of its sum of exponentials, base 2, and the product of its output and gradient. From a
+// score, without its factor: the probability; and from that and its gradient the gradient of the score.
+struct QueryStatistics {
+  float logarithm = 0, product = 0;
+  QueryStatistics() = default;
+  __device__ QueryStatistics(const AttentionTensors& t, int64_t sample, int64_t head, int64_t query) {
+    if (query >= t.query_rows) return;
+    const int64_t at = (sample * t.heads + head) * t.query_rows + query;
+    logarithm = t.logarithms[at] * log2_e;
+    product = t.products[at];
+  }
+  __device__ float probability(float score, float scale) const { return exp2f(score * (scale * log2_e) - logarithm); }
+  __device__ float score_gradient(float probability, float gradient) const {
+    return probability * (gradient - product);
+  }
+};
+
 // A block's tile of one head's positions, and of its channels.
 struct TilePlace {
   int64_t sample, head, first, first_channel;
