@@ -109,6 +109,9 @@ TEST_CASE("CUDA kernels equal the double-precision reference on larger shapes", 
   for (const std::string& text : {
            large_case("pool2d", {{40, 27, 27}}, {{"kernel", 3}, {"stride", 2}}, 5),
            large_case("pool2d", {{5, 20, 20}}, {{"kernel", 20}, {"stride", 1}}, 5),  // more than 256 places in a window
+           large_case("pool2d", {{24, 13, 17}}, {{"method", "average"}, {"kernel", 3}, {"stride", 2}}, 5),
+           large_case("concat", {{24, 13, 17}, {20, 13, 17}}, {{"axis", 1}}, 5),
+           large_case("concat", {{24, 13, 17}, {21, 13, 17}}, {{"axis", 1}}, 5),
            large_case("linear", {{40}}, {{"out_features", 500}, {"activation", "relu"}}, 700),
            large_case("linear", {{300}}, {{"out_features", 70}}, 700),
            large_case("gelu", {{130, 70}}, none, 40),

@@ -3,6 +3,7 @@
 #include "common/kernels/bf16.h"
 #include "common/kernels/cuda/device.cuh"
 #include "common/kernels/cuda/kernels.h"
+#include "common/kernels/cuda/packs.cuh"
 
 namespace ff::cuda {
 namespace {
@@ -11,6 +12,13 @@ enum class Move { copy, add, zero };
 
 __device__ float sum_of(float a, float b) { return a + b; }
 __device__ Bf16 sum_of(Bf16 a, Bf16 b) { return bf16_of(f32_of(a) + f32_of(b)); }
+template <class Element, int n>
+__device__ Pack<Element, n> sum_of(const Pack<Element, n>& a, const Pack<Element, n>& b) {
+  Pack<Element, n> sums;
+#pragma unroll
+  for (int j = 0; j < n; ++j) sums.of[j] = sum_of(a.of[j], b.of[j]);
+  return sums;
+}
 
 // Every element of the loops, the innermost one last. Index: 32 bits where they suffice, since divisions by 64 bits are
 // slow.
@@ -30,7 +38,7 @@ __global__ void move_kernel(StridedLoops loops, Index count, const Element* sour
     }
     if (move == Move::copy) destination[to] = source[from];
     if (move == Move::add) destination[to] = sum_of(destination[to], source[from]);
-    if (move == Move::zero) destination[to] = Element(0);
+    if (move == Move::zero) destination[to] = Element{};
   }
 }
 
@@ -73,8 +81,34 @@ void run_as_matrices(const Context& context, const StridedLoops& loops, const fl
 }
 
 template <Move move, class Element>
+void launch_moves(const Context& context, const StridedLoops& loops, int64_t count, const Element* source,
+                  Element* destination) {
+  const unsigned blocks = static_cast<unsigned>(blocks_for(context, count));
+  if (count < (int64_t{1} << 30))
+    launch(context, blocks, block_threads, 0, move_kernel<move, uint32_t, Element>, loops, static_cast<uint32_t>(count),
+           source, destination);
+  else
+    launch(context, blocks, block_threads, 0, move_kernel<move, uint64_t, Element>, loops, static_cast<uint64_t>(count),
+           source, destination);
+}
+
+// Whether the elements are packs on both sides: then the loops become those of packs.
+bool become_packs(StridedLoops& loops) {
+  const int inner = loops.depth - 1;
+  if (inner < 0 || loops.from[inner] != 1 || loops.to[inner] != 1 || loops.sizes[inner] % pack_size != 0) return false;
+  for (int axis = 0; axis < inner; ++axis)
+    if (loops.from[axis] % pack_size != 0 || loops.to[axis] % pack_size != 0) return false;
+  loops.sizes[inner] /= pack_size;
+  for (int axis = 0; axis < inner; ++axis) {
+    loops.from[axis] /= pack_size;
+    loops.to[axis] /= pack_size;
+  }
+  return true;
+}
+
+template <Move move, class Element>
 void run(const Context& context, const StridedLoops& all, const Element* source, Element* destination) {
-  const StridedLoops loops = merged(all);
+  StridedLoops loops = merged(all);
   int64_t count = 1;
   for (int axis = 0; axis < loops.depth; ++axis) count *= loops.sizes[axis];
   if (count == 0) return;
@@ -84,13 +118,11 @@ void run(const Context& context, const StridedLoops& all, const Element* source,
   }
   if constexpr (std::is_same_v<Element, float> && move != Move::zero)
     if (transposes_matrices(loops)) return run_as_matrices(context, loops, source, destination, move == Move::add);
-  const unsigned blocks = static_cast<unsigned>(blocks_for(context, count));
-  if (count < (int64_t{1} << 30))
-    launch(context, blocks, block_threads, 0, move_kernel<move, uint32_t, Element>, loops, static_cast<uint32_t>(count),
-           source, destination);
-  else
-    launch(context, blocks, block_threads, 0, move_kernel<move, uint64_t, Element>, loops, static_cast<uint64_t>(count),
-           source, destination);
+  using Elements = Pack<Element, pack_size>;
+  if (elements_before_pack(source) == 0 && elements_before_pack(destination) == 0 && become_packs(loops))
+    launch_moves<move>(context, loops, count / pack_size, reinterpret_cast<const Elements*>(source),
+                       reinterpret_cast<Elements*>(destination));
+  else launch_moves<move>(context, loops, count, source, destination);
 }
 
 template <Move move, class Element>

@@ -4,6 +4,7 @@
 
 #include "common/kernels/cuda/device.cuh"
 #include "common/kernels/cuda/kernels.h"
+#include "common/kernels/cuda/packs.cuh"
 
 namespace ff::cuda {
 namespace {
@@ -19,7 +20,8 @@ struct Axis {
   Divisor<Index> by_input{input}, by_output{output}, by_stride{stride};
 };
 
-// Blocks [samples, height, width, channels].
+// Blocks [samples, height, width, channels]. A thread does a pack of n channels: `channels` and numbers of elements are
+// those of packs.
 template <class Index>
 struct Geometry {
   Axis<Index> height, width;
@@ -75,41 +77,55 @@ __device__ Position<Index> output_position(const Geometry<Index>& g, int64_t i) 
 }
 
 // `which` becomes the place of the maximum in its window (the first one, of equals), row by row.
-template <class Index, class Which>
+template <int n, class Index, class Which>
 void max_forward(const Context& context, const Geometry<Index>& g, const float* input, float* output, Which* which) {
   for_each_index(context, g.outputs(), [=] __device__(int64_t i) {
     const Position<Index> o = output_position(g, i);
     const Range<Index> rows = positions_of(g.height, o.y), columns = positions_of(g.width, o.x);
-    const float* image = input + o.sample * g.height.input * g.width.input * g.channels + o.channel;
-    Index best_y = rows.begin, best_x = columns.begin;
-    float best = image[(best_y * g.width.input + best_x) * g.channels];
-    for (Index y = rows.begin; y < rows.end; ++y)
+    const Index image = o.sample * g.height.input * g.width.input * g.channels + o.channel,
+                left = g.width.before - o.x * g.width.stride;
+    Pack<float, n> best{};
+    Pack<Which, n> place{};
+    bool first = true;
+    for (Index y = rows.begin; y < rows.end; ++y) {
+      const Index row_place = (y + g.height.before - o.y * g.height.stride) * g.width.kernel + left;
       for (Index x = columns.begin; x < columns.end; ++x) {
-        const float value = image[(y * g.width.input + x) * g.channels];
-        if (value > best) best = value, best_y = y, best_x = x;
+        const Pack<float, n> values =
+            load<n>(input + static_cast<int64_t>(image + (y * g.width.input + x) * g.channels) * n);
+#pragma unroll
+        for (int j = 0; j < n; ++j) {
+          if (!first && !(values.of[j] > best.of[j])) continue;
+          best.of[j] = values.of[j];
+          place.of[j] = static_cast<Which>(row_place + x);
+        }
+        first = false;
       }
-    output[i] = best;
-    which[i] = static_cast<Which>((best_y + g.height.before - o.y * g.height.stride) * g.width.kernel + best_x +
-                                  g.width.before - o.x * g.width.stride);
+    }
+    store(output + i * n, best);
+    store(which + i * n, place);
   });
 }
 
 // Every position gathers from the windows that cover it, so that no two threads add to one sum.
-template <class Index, class Which>
+template <int n, class Index, class Which>
 void max_backward(const Context& context, const Geometry<Index>& g, const float* gradient, const Which* which,
                   float* result) {
   for_each_index(context, g.inputs(), [=] __device__(int64_t i) {
     const Position<Index> p = input_position(g, i);
     const Range<Index> rows = windows_of(g.height, p.y), columns = windows_of(g.width, p.x);
-    float sum = 0;
+    Pack<float, n> sum{};
     for (Index y = rows.begin; y < rows.end; ++y)
       for (Index x = columns.begin; x < columns.end; ++x) {
-        const Index o = ((p.sample * g.height.output + y) * g.width.output + x) * g.channels + p.channel;
+        const int64_t o = ((p.sample * g.height.output + y) * g.width.output + x) * g.channels + p.channel;
         const Index own =
             (p.y + g.height.before - y * g.height.stride) * g.width.kernel + p.x + g.width.before - x * g.width.stride;
-        if (static_cast<Index>(which[o]) == own) sum += gradient[o];
+        const Pack<Which, n> place = load<n>(which + o * n);
+        const Pack<float, n> slope = load<n>(gradient + o * n);
+#pragma unroll
+        for (int j = 0; j < n; ++j)
+          if (static_cast<Index>(place.of[j]) == own) sum.of[j] += slope.of[j];
       }
-    result[i] = sum;
+    store(result + i * n, sum);
   });
 }
 
@@ -120,35 +136,47 @@ __device__ float share(const Geometry<Index>& g, Range<Index> rows, Range<Index>
   return 1.0f / static_cast<float>(counted);
 }
 
-template <class Index>
+template <int n, class Index>
 void average_forward(const Context& context, const Geometry<Index>& g, const float* input, float* output) {
   for_each_index(context, g.outputs(), [=] __device__(int64_t i) {
     const Position<Index> o = output_position(g, i);
     const Range<Index> rows = positions_of(g.height, o.y), columns = positions_of(g.width, o.x);
-    const float* image = input + o.sample * g.height.input * g.width.input * g.channels + o.channel;
-    float sum = 0;
+    const Index image = o.sample * g.height.input * g.width.input * g.channels + o.channel;
+    Pack<float, n> sum{};
     for (Index y = rows.begin; y < rows.end; ++y)
-      for (Index x = columns.begin; x < columns.end; ++x) sum += image[(y * g.width.input + x) * g.channels];
-    output[i] = sum * share(g, rows, columns);
+      for (Index x = columns.begin; x < columns.end; ++x) {
+        const Pack<float, n> values =
+            load<n>(input + static_cast<int64_t>(image + (y * g.width.input + x) * g.channels) * n);
+#pragma unroll
+        for (int j = 0; j < n; ++j) sum.of[j] += values.of[j];
+      }
+    const float factor = share(g, rows, columns);
+#pragma unroll
+    for (int j = 0; j < n; ++j) sum.of[j] *= factor;
+    store(output + i * n, sum);
   });
 }
 
-template <class Index>
+template <int n, class Index>
 void average_backward(const Context& context, const Geometry<Index>& g, const float* gradient, float* result) {
   for_each_index(context, g.inputs(), [=] __device__(int64_t i) {
     const Position<Index> p = input_position(g, i);
     const Range<Index> rows = windows_of(g.height, p.y), columns = windows_of(g.width, p.x);
-    float sum = 0;
+    Pack<float, n> sum{};
     for (Index y = rows.begin; y < rows.end; ++y)
-      for (Index x = columns.begin; x < columns.end; ++x)
-        sum += gradient[((p.sample * g.height.output + y) * g.width.output + x) * g.channels + p.channel] *
-               share(g, positions_of(g.height, y), positions_of(g.width, x));
-    result[i] = sum;
+      for (Index x = columns.begin; x < columns.end; ++x) {
+        const int64_t o = ((p.sample * g.height.output + y) * g.width.output + x) * g.channels + p.channel;
+        const float factor = share(g, positions_of(g.height, y), positions_of(g.width, x));
+        const Pack<float, n> slope = load<n>(gradient + o * n);
+#pragma unroll
+        for (int j = 0; j < n; ++j) sum.of[j] += slope.of[j] * factor;
+      }
+    store(result + i * n, sum);
   });
 }
 
 template <class Index>
-Geometry<Index> geometry_of(const Pool2d& pool, const Block& part) {
+Geometry<Index> geometry_of(const Pool2d& pool, const Block& part, int64_t pack) {
   const Block input = pool.input_block(0, part);
   const auto axis = [&](const Window& window, int number) {
     return Axis<Index>{static_cast<Index>(input[number].size()), static_cast<Index>(part[number].size()),
@@ -156,15 +184,16 @@ Geometry<Index> geometry_of(const Pool2d& pool, const Block& part) {
                        static_cast<Index>(window.padding_before(part[number]))};
   };
   return {axis(pool.height, 2), axis(pool.width, 3), static_cast<Index>(part[0].size()),
-          static_cast<Index>(part[1].size()), pool.count_padding};
+          static_cast<Index>(part[1].size() / pack), pool.count_padding};
 }
 
 // Own kernels: cuDNN's pooling knows neither windows that hang over one side only nor what a part sees of them.
 class Pool2dKernel : public Kernel {
  public:
   Pool2dKernel(const Context& context, const Pool2d& pool, const Block& part)
-      : context_(context), max_(pool.method == Pool2d::Method::max), small_(geometry_of<int32_t>(pool, part)),
-        large_(geometry_of<int64_t>(pool, part)) {
+      : context_(context), max_(pool.method == Pool2d::Method::max), channels_(part[1].size()),
+        small_(geometry_of<int32_t>(pool, part, 1)), small_packs_(geometry_of<int32_t>(pool, part, pack_size)),
+        large_(geometry_of<int64_t>(pool, part, 1)) {
     if (!max_) return;
     if (pool.height.kernel * pool.width.kernel <= 256) which_ = Memory<uint8_t>(context, part.volume());
     else which_of_many_ = Memory<int64_t>(context, part.volume());
@@ -172,10 +201,12 @@ class Pool2dKernel : public Kernel {
 
   void forward(const KernelArguments& arguments) override {
     const float* input = static_cast<const float*>(arguments.inputs[0]);
-    with_geometry([&](const auto& geometry) {
-      if (!max_) average_forward(context_, geometry, input, arguments.outputs[0]);
-      else if (which_.size() > 0) max_forward(context_, geometry, input, arguments.outputs[0], which_.data());
-      else max_forward(context_, geometry, input, arguments.outputs[0], which_of_many_.data());
+    float* output = arguments.outputs[0];
+    with_geometry(input, output, [&](const auto& geometry, auto number) {
+      constexpr int n = decltype(number)::value;
+      if (!max_) average_forward<n>(context_, geometry, input, output);
+      else if (which_.size() > 0) max_forward<n>(context_, geometry, input, output, which_.data());
+      else max_forward<n>(context_, geometry, input, output, which_of_many_.data());
     });
   }
 
@@ -183,28 +214,33 @@ class Pool2dKernel : public Kernel {
     const float* gradient = arguments.output_gradients[0];
     float* result = arguments.input_gradients[0];
     if (!result) return;
-    with_geometry([&](const auto& geometry) {
-      if (!max_) average_backward(context_, geometry, gradient, result);
-      else if (which_.size() > 0) max_backward(context_, geometry, gradient, which_.data(), result);
-      else max_backward(context_, geometry, gradient, which_of_many_.data(), result);
+    with_geometry(gradient, result, [&](const auto& geometry, auto number) {
+      constexpr int n = decltype(number)::value;
+      if (!max_) average_backward<n>(context_, geometry, gradient, result);
+      else if (which_.size() > 0) max_backward<n>(context_, geometry, gradient, which_.data(), result);
+      else max_backward<n>(context_, geometry, gradient, which_of_many_.data(), result);
     });
   }
 
   int64_t workspace_bytes() const override { return which_.bytes() + which_of_many_.bytes(); }
 
  private:
+  // run(geometry, n).
   template <class Run>
-  void with_geometry(const Run& run) const {
+  void with_geometry(const float* source, const float* result, const Run& run) const {
     const auto &height = large_.height, &width = large_.width;
     const int64_t largest =
         std::max({large_.inputs(), large_.outputs(), height.kernel * width.kernel, height.stride, width.stride});
-    if (largest < INT32_MAX / 2) run(small_);  // also the sum of two
-    else run(large_);
+    using One = std::integral_constant<int, 1>;
+    if (largest >= INT32_MAX / 2) run(large_, One());  // small numbers also hold the sum of two
+    else if (columns_by_packs(channels_, source, result)) run(small_packs_, std::integral_constant<int, pack_size>());
+    else run(small_, One());
   }
 
   const Context& context_;
   bool max_;
-  Geometry<int32_t> small_;  // where its numbers suffice
+  int64_t channels_;
+  Geometry<int32_t> small_, small_packs_;  // where their numbers suffice
   Geometry<int64_t> large_;
   Memory<uint8_t> which_;          // by output element: the place of the maximum in its window
   Memory<int64_t> which_of_many_;  // of windows with more than 256 places
