@@ -46,11 +46,11 @@ NETWORKS = {
     "transformer": ("Transformer, 2 layers of 512, 128 tokens", "transformer",
                     ["gpt2-small", "--width", "0.6667", "--layers", "2", "--steps", "128", "--vocabulary", "10000"], 4),
 }
-NETWORKS_ON_GPU = {
-    "alexnet": ("AlexNet", "images", "graphs/alexnet.json", 256),
-    "resnet50": ("ResNet-50", "images", "graphs/resnet50.json", 64),
-    "rnnlm": ("RNNLM", "lstm", "graphs/rnnlm.json", 64),
+NETWORKS_ON_GPU = {  # in the order of their importance, should the time be up
     "gpt2-small": ("GPT-2 small", "transformer", "graphs/gpt2-small.json", 8),
+    "resnet50": ("ResNet-50", "images", "graphs/resnet50.json", 64),
+    "alexnet": ("AlexNet", "images", "graphs/alexnet.json", 256),
+    "rnnlm": ("RNNLM", "lstm", "graphs/rnnlm.json", 64),
     "nmt": ("NMT", "translation", "graphs/nmt.json", 64),
     "inception_v3": ("Inception-v3", "images", "graphs/inception_v3.json", 64),
     "resnet101": ("ResNet-101", "images", "graphs/resnet101.json", 64),
@@ -290,7 +290,7 @@ def captured(torch, step):
     return replay
 
 
-def pytorch_side(kind, graph_path, iterations, device, precision, mode):
+def pytorch_side(kind, graph_path, iterations, device, precision, modes):
     import torch
     torch.set_num_threads(1)
     torch.manual_seed(1)
@@ -305,35 +305,47 @@ def pytorch_side(kind, graph_path, iterations, device, precision, mode):
     parameters = sum(value.numel() for name, value in model.named_parameters()
                      if not re.search(r"\.bias_hh_l\d+$", name))
     optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE, momentum=MOMENTUM)
-    forward = torch.compile(model, mode="reduce-overhead") if mode == "compiled" else model
     half = (lambda: torch.autocast("cuda", torch.bfloat16)) if precision == "bf16" else contextlib.nullcontext
 
-    def step():
-        optimizer.zero_grad(set_to_none=True)  # faster than zeros to add to
-        with half():
-            loss = forward(*batch)
-        loss.backward()
-        optimizer.step()
-        return loss
+    def times_of(mode):
+        forward = torch.compile(model, mode="reduce-overhead") if mode == "compiled" else model
 
-    times, losses = [], []
-    block = 10 if on_gpu else 1
-    repeat = captured(torch, step) if mode == "graph" else step
-    for _ in range(math.ceil(iterations / block)):
-        begin = time.perf_counter()
-        for _ in range(block):
-            loss = repeat()
-        losses.append(loss.item())  # waits
-        times.append((time.perf_counter() - begin) / block)
-    if not all(map(math.isfinite, losses)):
-        sys.exit("PyTorch's loss is not finite")
+        def step():
+            optimizer.zero_grad(set_to_none=True)  # faster than zeros to add to
+            with half():
+                loss = forward(*batch)
+            loss.backward()
+            optimizer.step()
+            return loss
+
+        block = 10 if on_gpu else 1
+        repeat = captured(torch, step) if mode == "graph" else step
+        times = []
+        for _ in range(math.ceil(iterations / block) + (1 if on_gpu else 0)):
+            begin = time.perf_counter()
+            for _ in range(block):
+                loss = repeat()
+            value = loss.item()  # waits
+            times.append((time.perf_counter() - begin) / block)
+            if not math.isfinite(value):
+                sys.exit("PyTorch's loss is not finite")
+        return times
+
+    times, failures = {}, {}
+    for mode in modes.split(","):
+        try:
+            times[mode] = times_of(mode)
+        except Exception as error:  # not every model can be captured or compiled
+            if mode == "eager":
+                raise
+            failures[mode] = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
     configuration = torch.__config__.show()
     onednn = re.search(r"MKL-?DNN v([\d.]+)", configuration)
     if kind == "images" and not torch.backends.mkldnn.is_available():
         onednn = None
     math_library = re.search(r"Math Kernel Library Version ([\d.]+)", configuration)
     capability = re.search(r"CPU capability usage: (\S+)", configuration)
-    print(json.dumps({"times": times, "parameters": parameters, "version": torch.__version__,
+    print(json.dumps({"times": times, "failures": failures, "parameters": parameters, "version": torch.__version__,
                       "onednn": onednn and onednn.group(1),
                       "gpu": torch.cuda.get_device_name() if on_gpu else None, "cudnn": torch.backends.cudnn.version()
                       if on_gpu else None,
@@ -392,24 +404,30 @@ class Benchmark:
                                "--precision", self.arguments.precision, *extra],
                               self.environment))
 
-    def pytorch(self, iterations, mode):
+    def pytorch(self, iterations, modes):
         # glibc would hand large gradients back to the system in each iteration: without this AlexNet takes 1.3 times as
         # long.
         environment = dict(self.environment, MALLOC_MMAP_THRESHOLD_=str(1 << 32), MALLOC_TRIM_THRESHOLD_=str(1 << 35),
                            MALLOC_TOP_PAD_=str(1 << 28))
         return json.loads(run([self.arguments.python, __file__, "--pytorch-side", self.kind, self.graph, iterations,
-                               self.arguments.device, self.arguments.precision, mode], environment))
+                               self.arguments.device, self.arguments.precision, ",".join(modes)],
+                              environment).splitlines()[-1])
 
-    def of_pytorch(self, iterations, mode):
-        """Milliseconds an iteration; NaN where a mode fails, with a note (not every model can be captured)."""
-        try:
-            times = self.pytorch(iterations + (10 if self.on_gpu else 1), mode)["times"]
-            return statistics.median(times[1:] or times) * 1e3
-        except SystemExit as error:
-            if mode == "eager":
-                raise
-            print(f"{self.title}: PyTorch {mode}: {str(error).splitlines()[-1]}", file=sys.stderr, flush=True)
-            return math.nan
+    def of_pytorch(self, iterations):
+        """(milliseconds an iteration by mode, about PyTorch); NaN where a mode fails, with a note."""
+        about = self.pytorch(iterations, self.arguments.pytorch)
+        for mode, failure in about["failures"].items():
+            print(f"{self.title}: PyTorch {mode}: {failure}", file=sys.stderr, flush=True)
+        return [statistics.median(about["times"][mode][1:] or about["times"][mode]) * 1e3
+                if mode in about["times"] else math.nan for mode in self.arguments.pytorch], about
+
+    def compare(self, mine, about):
+        if about["blas"] == REFERENCE_BLAS and not self.on_gpu and not self.arguments.any_blas:
+            sys.exit("PyTorch uses the slow reference BLAS; for a fair comparison: apt-get install "
+                     "libopenblas0-serial, or give --any-blas")
+        if mine != about["parameters"]:
+            sys.exit(f"{self.title}: not the same network: {mine:,} parameters in ffexec, {about['parameters']:,} in "
+                     f"PyTorch")
 
     def parameters_of_ffexec(self):
         with open(self.checkpoint, "rb") as file:
@@ -420,26 +438,27 @@ class Benchmark:
 
     def measure(self):
         """(rounds of (ffexec ms, PyTorch ms in each mode), parameters, about PyTorch)."""
-        first = self.ffexec(3, "--save", self.checkpoint)
-        about = self.pytorch(3, "eager")
-        if about["blas"] == REFERENCE_BLAS and not self.on_gpu and not self.arguments.any_blas:
-            sys.exit("PyTorch uses the slow reference BLAS; for a fair comparison: apt-get install "
-                     "libopenblas0-serial, or give --any-blas")
+        first_ms = self.ffexec(3, "--save", self.checkpoint)["measured_us"] * 1e-3
         mine = self.parameters_of_ffexec()
-        if mine != about["parameters"]:
-            sys.exit(f"{self.title}: not the same network: {mine:,} parameters in ffexec, {about['parameters']:,} in "
-                     f"PyTorch")
-        slowest_s = max(first["measured_us"] * 1e-6, statistics.median(about["times"]))
-        iterations = max(5, min(300, round(self.arguments.seconds / slowest_s)))
+        if not self.on_gpu:  # PyTorch's time too, which is much longer where it has a slow BLAS
+            theirs_ms, about = self.of_pytorch(3)
+            self.compare(mine, about)
+            first_ms = max(first_ms, *theirs_ms)
+        iterations = max(5, min(300, round(self.arguments.seconds * 1e3 / first_ms)))
         rounds = []
         for number in range(self.arguments.rounds):
-            sides = [lambda: self.ffexec(iterations)["measured_us"] * 1e-3]
-            sides += [lambda mode=mode: self.of_pytorch(iterations, mode) for mode in self.arguments.pytorch]
-            times = [side() for side in (sides[::-1] if number % 2 else sides)]
-            rounds.append(tuple(times[::-1] if number % 2 else times))
-            of_pytorch = ", ".join(f"{mode} {ms:.2f} ms" for mode, ms in zip(self.arguments.pytorch, rounds[-1][1:]))
-            print(f"{self.title}, round {number + 1} of {self.arguments.rounds}: ffexec {rounds[-1][0]:.2f} ms, PyTorch "
-                  f"{of_pytorch} ({iterations} iterations each)", file=sys.stderr, flush=True)
+            def ours():
+                return self.ffexec(iterations)["measured_us"] * 1e-3
+
+            if number % 2:
+                (theirs, about), own = self.of_pytorch(iterations + (0 if self.on_gpu else 1)), ours()
+            else:
+                own, (theirs, about) = ours(), self.of_pytorch(iterations + (0 if self.on_gpu else 1))
+            self.compare(mine, about)
+            rounds.append((own, *theirs))
+            text = ", ".join(f"{mode} {ms:.2f} ms" for mode, ms in zip(self.arguments.pytorch, theirs))
+            print(f"{self.title}, round {number + 1} of {self.arguments.rounds}: ffexec {own:.2f} ms, PyTorch {text} "
+                  f"({iterations} iterations each)", file=sys.stderr, flush=True)
         return rounds, mine, about
 
 

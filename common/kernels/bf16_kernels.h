@@ -18,4 +18,24 @@ class Bf16Kernels {
   virtual std::string native_operators() const = 0;
 };
 
+// What a native kernel has no memory of its own for lies in that of conversions (converted_kernel.h), while it runs.
+class Scratch {
+ public:
+  Scratch(void* begin, int64_t bytes) : next_(static_cast<char*>(begin)), left_(begin ? bytes : 0) {}
+  // 64-byte aligned; null if there is no room.
+  void* take(int64_t bytes) {
+    constexpr int64_t alignment = 64;
+    const int64_t rounded = (bytes + alignment - 1) / alignment * alignment;
+    if (rounded > left_) return nullptr;
+    void* const result = next_;
+    next_ += rounded;
+    left_ -= rounded;
+    return result;
+  }
+
+ private:
+  char* next_;
+  int64_t left_;
+};
+
 }  // namespace ff

@@ -8,8 +8,6 @@
 namespace ff::cpu {
 namespace {
 
-constexpr int64_t alignment = 64;
-
 dnnl::memory::data_type type_of(const Bf16Matrix& matrix) {
   return matrix.is_f32 ? dnnl::memory::data_type::f32 : dnnl::memory::data_type::bf16;
 }
@@ -26,15 +24,6 @@ bool has_bf16_products() {
   const auto has = static_cast<unsigned>(dnnl::get_effective_cpu_isa()),
              wanted = static_cast<unsigned>(dnnl::cpu_isa::avx512_core_bf16);
   return (has & wanted) == wanted;
-}
-
-void* Scratch::take(int64_t bytes) {
-  const int64_t rounded = (bytes + alignment - 1) / alignment * alignment;
-  if (rounded > left_) return nullptr;
-  void* const result = next_;
-  next_ += rounded;
-  left_ -= rounded;
-  return result;
 }
 
 Bf16Product::Bf16Product(const Context& context, const Bf16ProductShape& shape) : bias_(shape.bias) {

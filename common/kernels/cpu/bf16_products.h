@@ -6,6 +6,7 @@
 #include <unordered_map>
 
 #include "common/kernels/backend.h"
+#include "common/kernels/bf16_kernels.h"
 #include "common/kernels/cpu/onednn.h"
 
 namespace ff::cpu {
@@ -14,18 +15,6 @@ bool has_bf16_products();
 
 // As Bf16Kernels::make_bf16_kernel (common/kernels/bf16_kernels.h).
 std::unique_ptr<Kernel> make_bf16_kernel(const Context& context, const KernelRequest& request, void* scratch);
-
-// What a kernel has no memory of its own for lies in that of conversions (converted_kernel.h), while it runs.
-class Scratch {
- public:
-  Scratch(void* begin, int64_t bytes) : next_(static_cast<char*>(begin)), left_(begin ? bytes : 0) {}
-  // 64-byte aligned; null if there is no room.
-  void* take(int64_t bytes);
-
- private:
-  char* next_;
-  int64_t left_;
-};
 
 // result [m, n] (+)= scale left [m, k] right [k, n], plus bias [n] and then relu where asked for; `batch` times.
 // Operands and bias are bf16.

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "common/errors.h"
+#include "common/kernels/cuda/bf16_kernel.h"
 #include "common/kernels/cuda/kernels.h"
 #include "common/kernels/cuda/recorded_graph.h"
 
@@ -49,7 +50,7 @@ constexpr int64_t submission_ns = 150'000;
 // SGD with momentum moves 20 bytes per element: these take 25 us on an H100, and the launch 1.5.
 constexpr int64_t update_elements = int64_t{4} << 20;
 
-class DeviceBackend : public CudaBackend, public BatchedUpdates {
+class DeviceBackend : public CudaBackend, public BatchedUpdates, public Bf16Kernels {
  public:
   DeviceBackend(int device, Precision precision) : context_(device, precision) {
     FF_CHECK(cudaEventCreate(&begin_));
@@ -79,6 +80,13 @@ class DeviceBackend : public CudaBackend, public BatchedUpdates {
                          "\")");
     }
   }
+  std::unique_ptr<Kernel> make_bf16_kernel(const KernelRequest& request, void* scratch) override {
+    context_.use();
+    auto kernel = cuda::make_bf16_kernel(context_, request, scratch);
+    if (!kernel) return nullptr;
+    return std::make_unique<KernelOnDevice>(context_, std::move(kernel));
+  }
+  std::string native_operators() const override { return cuda::native_bf16_operators(context_); }
   int64_t shared_workspace_bytes() const override { return context_.scratch_bytes(); }
 
   void* allocate(int64_t bytes) override {

@@ -17,6 +17,9 @@ constexpr size_t blas_workspace_bytes = size_t{32} << 20;
 Context::Context(int device_number, Precision wanted) : device(device_number), precision(wanted) {
   use();
   FF_CHECK(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device));
+  int capability = 0;
+  FF_CHECK(cudaDeviceGetAttribute(&capability, cudaDevAttrComputeCapabilityMajor, device));
+  has_tf32 = capability >= 8;
   FF_CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
   FF_CHECK(cublasCreate(&blas));
   FF_CHECK(cublasSetStream(blas, stream));

@@ -63,6 +63,7 @@ class Context {
   int device;
   Precision precision;
   int multiprocessors = 1;
+  bool has_tf32 = false;  // tensor cores that multiply in TF32: compute capability 8.0 and newer
   cudaStream_t stream = nullptr;
   cublasHandle_t blas = nullptr;
   cudnnHandle_t dnn = nullptr;

@@ -25,6 +25,13 @@ struct MatrixBatch {
 void multiply_matrices(const Context& context, const MatrixBatch& batch, char transpose_a, char transpose_b, int64_t m,
                        int64_t n, int64_t k, const float* a, int64_t a_stride, const float* b, int64_t b_stride,
                        float beta, float* c, int64_t c_stride, float alpha = 1);
+// The same of bf16, added up in f32; the result is bf16, each element rounded once, or f32. Compute capability 8.0.
+void multiply_matrices(const Context& context, const MatrixBatch& batch, char transpose_a, char transpose_b, int64_t m,
+                       int64_t n, int64_t k, const uint16_t* a, int64_t a_stride, const uint16_t* b, int64_t b_stride,
+                       float beta, uint16_t* c, int64_t c_stride, float alpha = 1);
+void multiply_matrices(const Context& context, const MatrixBatch& batch, char transpose_a, char transpose_b, int64_t m,
+                       int64_t n, int64_t k, const uint16_t* a, int64_t a_stride, const uint16_t* b, int64_t b_stride,
+                       float beta, float* c, int64_t c_stride, float alpha = 1);
 
 // loops.cu.
 void copy(const Context& context, const void* source, void* destination, int64_t elements);

@@ -3,6 +3,7 @@
 
 #include <vector>
 
+#include "common/kernels/bf16.h"
 #include "library.h"
 
 using namespace cuda_stand_in;
@@ -25,29 +26,37 @@ struct Product {
   bool tf32;
 };
 
-bool touch(const LibraryCall& call, const char* what, const float* matrix, int64_t rows, int64_t columns,
+double number(float value, bool tf32) { return static_cast<double>(tf32 ? to_tf32(value) : value); }
+double number(ff::Bf16 value, bool) { return static_cast<double>(ff::f32_of(value)); }
+void set(float& result, double value) { result = static_cast<float>(value); }
+void set(ff::Bf16& result, double value) { result = ff::bf16_of(static_cast<float>(value)); }
+
+template <class Element>
+bool touch(const LibraryCall& call, const char* what, const Element* matrix, int64_t rows, int64_t columns,
            int64_t stride, bool write) {
   for (int64_t column = 0; column < columns; ++column) {
-    const float* begin = matrix + column * stride;
-    const size_t bytes = static_cast<size_t>(rows) * sizeof(float);
+    const Element* begin = matrix + column * stride;
+    const size_t bytes = static_cast<size_t>(rows) * sizeof(Element);
     if (!(write ? call.writes(what, begin, bytes) : call.reads(what, begin, bytes))) return false;
   }
   return true;
 }
 
 // op(matrix) with `rows` rows, each of them contiguous.
-std::vector<double> rows_of(const float* matrix, bool transposed, int64_t rows, int64_t columns, int64_t stride,
+template <class Element>
+std::vector<double> rows_of(const Element* matrix, bool transposed, int64_t rows, int64_t columns, int64_t stride,
                             bool tf32) {
   std::vector<double> values(static_cast<size_t>(rows * columns));
   for (int64_t row = 0; row < rows; ++row)
     for (int64_t column = 0; column < columns; ++column) {
-      const float value = transposed ? matrix[row * stride + column] : matrix[column * stride + row];
-      values[static_cast<size_t>(row * columns + column)] = static_cast<double>(tf32 ? to_tf32(value) : value);
+      const Element value = transposed ? matrix[row * stride + column] : matrix[column * stride + row];
+      values[static_cast<size_t>(row * columns + column)] = number(value, tf32);
     }
   return values;
 }
 
-bool multiply(const LibraryCall& call, const Product& p, const float* a, const float* b, float* c) {
+template <class Operand, class Result>
+bool multiply(const LibraryCall& call, const Product& p, const Operand* a, const Operand* b, Result* c) {
   const bool at = p.transpose_a != CUBLAS_OP_N, bt = p.transpose_b != CUBLAS_OP_N;
   if (!touch(call, "a", a, at ? p.k : p.m, at ? p.m : p.k, p.a_stride, false) ||
       !touch(call, "b", b, bt ? p.n : p.k, bt ? p.k : p.n, p.b_stride, false) ||
@@ -65,9 +74,9 @@ bool multiply(const LibraryCall& call, const Product& p, const float* a, const f
       for (int64_t j = 0; j < p.n; ++j) sums[static_cast<size_t>(j)] += factor * row[j];
     }
     for (int64_t j = 0; j < p.n; ++j) {
-      float& value = c[j * p.c_stride + i];
-      value = static_cast<float>(static_cast<double>(p.alpha) * sums[static_cast<size_t>(j)] +
-                                 (p.beta != 0 ? static_cast<double>(p.beta) * static_cast<double>(value) : 0.0));
+      Result& value = c[j * p.c_stride + i];
+      set(value, static_cast<double>(p.alpha) * sums[static_cast<size_t>(j)] +
+                     (p.beta != 0 ? static_cast<double>(p.beta) * number(value, false) : 0.0));
     }
   }
   return true;
@@ -81,10 +90,12 @@ cublasStatus_t check(cublasHandle_t handle, const Product& p, cudaDataType a_typ
   if (!at_least(p.a_stride, p.transpose_a == CUBLAS_OP_N ? p.m : p.k) ||
       !at_least(p.b_stride, p.transpose_b == CUBLAS_OP_N ? p.k : p.n) || !at_least(p.c_stride, p.m))
     return CUBLAS_STATUS_INVALID_VALUE;
-  if (a_type != CUDA_R_32F || b_type != CUDA_R_32F || c_type != CUDA_R_32F ||
-      (compute_type != CUBLAS_COMPUTE_32F && compute_type != CUBLAS_COMPUTE_32F_FAST_TF32))
-    return CUBLAS_STATUS_NOT_SUPPORTED;
-  return CUBLAS_STATUS_SUCCESS;
+  // The rows of cublasGemmEx's table of types that are there.
+  const bool f32 = a_type == CUDA_R_32F && c_type == CUDA_R_32F &&
+                   (compute_type == CUBLAS_COMPUTE_32F || compute_type == CUBLAS_COMPUTE_32F_FAST_TF32),
+             bf16 = a_type == CUDA_R_16BF && (c_type == CUDA_R_16BF || c_type == CUDA_R_32F) &&
+                    compute_type == CUBLAS_COMPUTE_32F;
+  return a_type == b_type && (f32 || bf16) ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_NOT_SUPPORTED;
 }
 
 // `run` does what the call does, once its turn has come.
@@ -179,9 +190,13 @@ cublasStatus_t cublasGemmStridedBatchedEx_64(cublasHandle_t handle, cublasOperat
   // Matrices of c must not overlap.
   if (count < 0 || (count > 1 && std::abs(c_step) < m)) return CUBLAS_STATUS_INVALID_VALUE;
   return submit_call(handle, "cublasGemmStridedBatchedEx_64", [=](const LibraryCall& call) {
-    for (int64_t i = 0; i < count; ++i)
-      if (!multiply(call, product, static_cast<const float*>(a) + i * a_step, static_cast<const float*>(b) + i * b_step,
-                    static_cast<float*>(c) + i * c_step))
-        return;
+    const auto all = [&](const auto* left, const auto* right, auto* result) {
+      for (int64_t i = 0; i < count; ++i)
+        if (!multiply(call, product, left + i * a_step, right + i * b_step, result + i * c_step)) return;
+    };
+    const auto *const left = static_cast<const ff::Bf16*>(a), *const right = static_cast<const ff::Bf16*>(b);
+    if (a_type == CUDA_R_32F) all(static_cast<const float*>(a), static_cast<const float*>(b), static_cast<float*>(c));
+    else if (c_type == CUDA_R_32F) all(left, right, static_cast<float*>(c));
+    else all(left, right, static_cast<ff::Bf16*>(c));
   });
 }

@@ -1,0 +1,61 @@
+// What kernels share that work on bf16 as it lies (common/kernels/bf16_kernels.h).
+#pragma once
+
+#include "common/kernels/bf16.h"
+#include "common/kernels/bf16_kernels.h"
+#include "common/kernels/cuda/kernels.h"
+#include "common/operators/conversion.h"
+
+namespace ff::cuda {
+
+class Bf16Kernel : public Kernel {
+ public:
+  Bf16Kernel(const Context& context, const KernelRequest& request, void* scratch)
+      : context_(context), definition_(request.definition), part_(request.part), scratch_(scratch),
+        forward_bytes_(conversion_layout(definition_, part_, false, request.input_gradients).bytes),
+        backward_bytes_(conversion_layout(definition_, part_, true, request.input_gradients).bytes) {}
+
+ protected:
+  Scratch forward_scratch() const { return {scratch_, forward_bytes_}; }
+  Scratch backward_scratch() const { return {scratch_, backward_bytes_}; }
+
+  static const Bf16* as_bf16(const void* values) { return static_cast<const Bf16*>(values); }
+  static Bf16* as_bf16(float* values) { return reinterpret_cast<Bf16*>(values); }
+
+  // The graph's own inputs are f32, which are rounded.
+  const Bf16* input(const KernelArguments& arguments, int number, Scratch& scratch) const {
+    const void* const values = arguments.inputs[number];
+    if (definition_.inputs()[number].type == DataType::bf16) return as_bf16(values);
+    return rounded(static_cast<const float*>(values), definition_.input_block(number, part_).volume(), scratch);
+  }
+  // Master weights too.
+  const Bf16* parameter(const KernelArguments& arguments, int number, Scratch& scratch) const {
+    const float* const values = arguments.parameters[number];
+    if (!is_master(arguments, number)) return as_bf16(values);
+    return rounded(values, definition_.parameter_block(number, part_).volume(), scratch);
+  }
+  static bool is_master(const KernelArguments& arguments, int number) {
+    return !arguments.masters.empty() && arguments.masters[number];
+  }
+
+  const Context& context_;
+  const OperatorDefinition& definition_;
+  const Block part_;
+
+ private:
+  // Half of what the conversion to f32 would take there.
+  const Bf16* rounded(const float* values, int64_t elements, Scratch& scratch) const {
+    auto* const result = static_cast<Bf16*>(scratch.take(elements * static_cast<int64_t>(sizeof(Bf16))));
+    narrow(context_, values, result, elements);
+    return result;
+  }
+
+  void* const scratch_;
+  const int64_t forward_bytes_, backward_bytes_;
+};
+
+// bf16_kernels.cu: null where there is none for this operator, or for this GPU.
+std::unique_ptr<Kernel> make_bf16_kernel(const Context& context, const KernelRequest& request, void* scratch);
+std::string native_bf16_operators(const Context& context);
+
+}  // namespace ff::cuda

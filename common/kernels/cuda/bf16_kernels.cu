@@ -1,0 +1,204 @@
+// Kernels that work on bf16 as it lies: products by cuBLAS, rows of tables. The others compute in f32 on converted values
+// (common/kernels/converted_kernel.h).
+#include "common/kernels/cuda/bf16_kernel.h"
+#include "common/kernels/cuda/device.cuh"
+#include "common/operators/embedding.h"
+#include "common/operators/linear.h"
+#include "common/operators/matmul.h"
+
+namespace ff::cuda {
+namespace {
+
+// Every row of [rows, columns].
+void fill_rows(const Context& context, const Bf16* row, int64_t rows, int64_t columns, Bf16* result) {
+  for_each_index(context, rows * columns, [=] __device__(int64_t i) { result[i] = row[i % columns]; });
+}
+
+void relu(const Context& context, Bf16* values, int64_t elements) {
+  for_each_index(context, elements, [=] __device__(int64_t i) {
+    if (!(f32_of(values[i]) > 0)) values[i] = Bf16{0};
+  });
+}
+
+void mask_gradient(const Context& context, const Bf16* gate, const Bf16* source, Bf16* destination, int64_t elements) {
+  for_each_index(context, elements,
+                 [=] __device__(int64_t i) { destination[i] = f32_of(gate[i]) > 0 ? source[i] : Bf16{0}; });
+}
+
+// As sum_rows (kernels.h), with its scratch memory.
+void sum_rows_of_bf16(const Context& context, const Bf16* matrix, int64_t rows, int64_t columns, float* sums, bool add,
+                      void* scratch) {
+  column_sums<1>(
+      context, rows, columns,
+      [=] __device__(int64_t row, int64_t column) { return Sums<1>{{f32_of(matrix[row * columns + column])}}; },
+      [=] __device__(int64_t column, const double* total) {
+        sums[column] = static_cast<float>(total[0]) + (add ? sums[column] : 0.0f);
+      },
+      scratch);
+}
+
+// input [rows, in], weight [out, in], bias [out] -> output [rows, out].
+class LinearBf16 : public Bf16Kernel {
+ public:
+  LinearBf16(const Context& context, const KernelRequest& request, const Linear& linear, void* scratch)
+      : Bf16Kernel(context, request, scratch), relu_(linear.relu), bias_(linear.adds_bias(part_)),
+        in_(linear.in_channels(part_).size()), out_(linear.parameter_block(0, part_)[0].size()),
+        rows_(linear.output_block(0, part_).volume() / out_), workspace_(context, linear.workspace_bytes(part_)) {
+    if (bias_) context.reserve_scratch(sum_rows_scratch_bytes(context, rows_, out_));
+  }
+
+  // The product is added to the bias, so that the sum is rounded once.
+  void forward(const KernelArguments& arguments) override {
+    Scratch scratch = forward_scratch();
+    const Bf16 *const input = this->input(arguments, 0, scratch), *const weight = parameter(arguments, 0, scratch);
+    Bf16* const output = as_bf16(arguments.outputs[0]);
+    if (bias_) fill_rows(context_, parameter(arguments, 1, scratch), rows_, out_, output);
+    multiply_matrices(context_, {1, 0, 0, 0}, 'N', 'T', rows_, out_, in_, input, in_, weight, in_, bias_ ? 1 : 0,
+                      output, out_);
+    if (relu_) relu(context_, output, rows_ * out_);
+  }
+
+  void backward(const KernelArguments& arguments) override {
+    Scratch scratch = backward_scratch();
+    const Bf16* const input = this->input(arguments, 0, scratch);
+    const Bf16* gradient = as_bf16(arguments.output_gradients[0]);
+    if (relu_) {
+      auto* const masked = reinterpret_cast<Bf16*>(workspace_.data());
+      mask_gradient(context_, as_bf16(arguments.outputs[0]), gradient, masked, rows_ * out_);
+      gradient = masked;
+    }
+    multiply_matrices(context_, {1, 0, 0, 0}, 'T', 'N', out_, in_, rows_, gradient, out_, input, in_,
+                      arguments.accumulates(0) ? 1 : 0, arguments.parameter_gradients[0], in_);
+    if (bias_)
+      sum_rows_of_bf16(context_, gradient, rows_, out_, arguments.parameter_gradients[1], arguments.accumulates(1),
+                       context_.scratch());
+    if (arguments.input_gradients[0])
+      multiply_matrices(context_, {1, 0, 0, 0}, 'N', 'N', rows_, in_, out_, gradient, out_,
+                        parameter(arguments, 0, scratch), in_, 0, as_bf16(arguments.input_gradients[0]), in_);
+  }
+
+  int64_t workspace_bytes() const override { return workspace_.bytes(); }
+
+ private:
+  bool relu_, bias_;
+  int64_t in_, out_, rows_;
+  Memory<char> workspace_;  // the gradient after the relu; as large as in f32
+};
+
+// One product a sample: a [m, k], b [k, n] or [n, k] -> [m, n].
+class MatmulBf16 : public Bf16Kernel {
+ public:
+  MatmulBf16(const Context& context, const KernelRequest& request, const Matmul& matmul, void* scratch)
+      : Bf16Kernel(context, request, scratch), transposed_(matmul.transposed), scale_(static_cast<float>(matmul.scale)),
+        samples_(part_[0].size()), m_(part_[1].size()), n_(part_[2].size()), k_(part_[3].size()) {}
+
+  void forward(const KernelArguments& arguments) override {
+    Scratch scratch = forward_scratch();
+    const Bf16 *const a = input(arguments, 0, scratch), *const b = input(arguments, 1, scratch);
+    multiply_matrices(context_, {samples_, m_ * k_, k_ * n_, m_ * n_}, 'N', transposed_ ? 'T' : 'N', m_, n_, k_, a, k_,
+                      b, b_stride(), 0, as_bf16(arguments.outputs[0]), n_, scale_);
+  }
+
+  void backward(const KernelArguments& arguments) override {
+    Scratch scratch = backward_scratch();
+    const Bf16 *const a = input(arguments, 0, scratch), *const b = input(arguments, 1, scratch),
+                      *const gradient = as_bf16(arguments.output_gradients[0]);
+    if (float* const result = arguments.input_gradients[0])
+      multiply_matrices(context_, {samples_, m_ * n_, k_ * n_, m_ * k_}, 'N', transposed_ ? 'N' : 'T', m_, k_, n_,
+                        gradient, n_, b, b_stride(), 0, as_bf16(result), k_, scale_);
+    if (!arguments.input_gradients[1]) return;
+    Bf16* const result = as_bf16(arguments.input_gradients[1]);
+    if (transposed_)
+      multiply_matrices(context_, {samples_, m_ * n_, m_ * k_, k_ * n_}, 'T', 'N', n_, k_, m_, gradient, n_, a, k_, 0,
+                        result, k_, scale_);
+    else
+      multiply_matrices(context_, {samples_, m_ * k_, m_ * n_, k_ * n_}, 'T', 'N', k_, n_, m_, a, k_, gradient, n_, 0,
+                        result, n_, scale_);
+  }
+
+ private:
+  int64_t b_stride() const { return transposed_ ? k_ : n_; }
+
+  bool transposed_;
+  float scale_;
+  int64_t samples_, m_, n_, k_;
+};
+
+// Rows of a table: by conversion all of it would be read and written for the few rows of the tokens. Backward does not
+// read the table.
+class EmbeddingBf16 : public Bf16Kernel {
+ public:
+  EmbeddingBf16(const Context& context, const KernelRequest& request, const Embedding& embedding, void* scratch)
+      : Bf16Kernel(context, request, scratch), in_f32_(make_embedding_kernel(context, request)),
+        number_(context.fault_number(request.operator_name, "token")), vocabulary_(embedding.vocabulary),
+        rows_(embedding.rows(part_)), channels_(embedding.parameter_block(0, part_)[1].size()),
+        tokens_(embedding.input_block(0, part_).volume()) {}
+
+  void forward(const KernelArguments& arguments) override {
+    if (is_master(arguments, 0))
+      look_up(
+          arguments, [] __device__(float value) { return bf16_of(value); }, arguments.parameters[0]);
+    else
+      look_up(
+          arguments, [] __device__(Bf16 value) { return value; },
+          as_bf16(static_cast<const void*>(arguments.parameters[0])));
+  }
+
+  void backward(const KernelArguments& arguments) override {
+    Scratch scratch = backward_scratch();
+    const int64_t elements = tokens_ * channels_;
+    auto* const gradient = static_cast<float*>(scratch.take(elements * element_bytes));
+    widen(context_, as_bf16(arguments.output_gradients[0]), gradient, elements);
+    KernelArguments in_f32 = arguments;
+    in_f32.output_gradients[0] = gradient;
+    in_f32_->backward(in_f32);
+  }
+
+  int64_t workspace_bytes() const override { return in_f32_->workspace_bytes(); }
+
+ private:
+  template <class Element, class Convert>
+  void look_up(const KernelArguments& arguments, const Convert& convert, const Element* table) const {
+    const auto* const tokens = static_cast<const int32_t*>(arguments.inputs[0]);
+    Bf16* const output = as_bf16(arguments.outputs[0]);
+    for_each_index(context_, tokens_ * channels_,
+                   [=, rows = rows_, channels = channels_, vocabulary = vocabulary_, number = number_,
+                    fault = context_.fault()] __device__(int64_t i) {
+                     const int64_t t = i / channels, channel = i - t * channels;
+                     const int32_t token = tokens[t];
+                     if (channel == 0) in_range(token, vocabulary, number, fault);
+                     const bool own = token >= rows.begin && token < rows.end;
+                     output[i] = own ? convert(table[(token - rows.begin) * channels + channel]) : Bf16{0};
+                   });
+  }
+
+  std::unique_ptr<Kernel> in_f32_;
+  int number_;
+  int64_t vocabulary_;
+  Interval rows_;
+  int64_t channels_, tokens_;
+};
+
+template <class Made, class Definition>
+std::unique_ptr<Kernel> make(const Context& context, const KernelRequest& request, void* scratch) {
+  const auto* const definition = dynamic_cast<const Definition*>(&request.definition);
+  return definition ? std::make_unique<Made>(context, request, *definition, scratch) : nullptr;
+}
+
+}  // namespace
+
+std::unique_ptr<Kernel> make_bf16_kernel(const Context& context, const KernelRequest& request, void* scratch) {
+  // A constant parameter is f32.
+  const Vector<ParameterSpec>& parameters = request.definition.parameters();
+  if (!parameters.empty() && !parameters[0].trained) return nullptr;
+  if (auto kernel = make<EmbeddingBf16, Embedding>(context, request, scratch)) return kernel;
+  if (!context.has_tf32) return nullptr;  // products of bf16 came with those of TF32
+  if (auto kernel = make<LinearBf16, Linear>(context, request, scratch)) return kernel;
+  return make<MatmulBf16, Matmul>(context, request, scratch);
+}
+
+std::string native_bf16_operators(const Context& context) {
+  return context.has_tf32 ? "linear, matmul and embedding" : "embedding";
+}
+
+}  // namespace ff::cuda

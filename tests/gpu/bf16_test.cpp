@@ -1,0 +1,234 @@
+// Kernels of the CUDA backend that work on bf16 as it lies, beside its kernels in f32 on the same values.
+#include <cmath>
+#include <cstring>
+#include <random>
+
+#include "common/graph.h"
+#include "common/kernels/bf16.h"
+#include "common/kernels/bf16_kernels.h"
+#include "common/operators/conversion.h"
+#include "tests/gpu/gpu_or_skip.h"
+
+using namespace ff;
+
+namespace {
+
+struct Case {
+  std::string type;
+  Vector<Shape> inputs;  // with the batch; empty shapes of i32: indices
+  Json attributes = Json::object();
+  int64_t indices = 0;  // the first input holds indices below this
+  double terms = 1;     // of the longest sum
+};
+
+// An operator "tested" whose inputs are activations, so that they have the graph's type, or indices.
+Graph graph_of(const Case& one, DataType type) {
+  Json inputs = Json::array(), operators = Json::array(), names = Json::array();
+  for (const int i : one.inputs.indices()) {
+    Json shape = Json::array({"batch"});
+    for (size_t axis = 1; axis < one.inputs[i].size(); ++axis) shape.push_back(one.inputs[i][axis]);
+    const std::string name = "x" + std::to_string(i);
+    const bool indices = i == 0 && one.indices > 0;
+    inputs.push_back({{"name", name}, {"shape", shape}, {"dtype", indices ? "i32" : "f32"}});
+    if (!indices) operators.push_back({{"name", "r" + name}, {"type", "relu"}, {"inputs", {name}}});
+    names.push_back(indices ? name : "r" + name);
+  }
+  operators.push_back({{"name", "tested"}, {"type", one.type}, {"inputs", names}, {"attributes", one.attributes}});
+  inputs.push_back({{"name", "label"}, {"shape", {"batch"}}, {"dtype", "i32"}});
+  operators.push_back({{"name", "flat"}, {"type", "flatten"}, {"inputs", {"tested"}}});
+  operators.push_back({{"name", "loss"}, {"type", "softmax_cross_entropy"}, {"inputs", {"flat", "label"}}});
+  const Json whole = {{"format", "ffgraph/1"},
+                      {"name", "g"},
+                      {"batch_size", one.inputs[0][0]},
+                      {"inputs", inputs},
+                      {"operators", operators}};
+  return parse_graph(parse_json(whole.dump(), "g"), 0, type);
+}
+
+const OperatorDefinition& tested(const Graph& graph) {
+  for (const Operator& op : graph.operators)
+    if (op.name == "tested") return *op.definition;
+  throw std::logic_error("no operator \"tested\"");
+}
+
+// A device's buffer of one of the two types, filled from the host with values that both have.
+class Tensor {
+ public:
+  Tensor(CudaBackend& backend, DataType type, const Vector<float>& values) : backend_(backend), type_(type) {
+    elements_ = std::ssize(values);
+    memory_ = backend.allocate(std::max<int64_t>(bytes_of(type, elements_), 4) + 4);
+    Vector<float> words = values;
+    if (type == DataType::bf16) {
+      words = Vector<float>((values.size() + 1) / 2, 0.0f);
+      for (const int64_t i : values.indices()) {
+        const Bf16 bits = bf16_of(values[i]);
+        std::memcpy(reinterpret_cast<char*>(words.data()) + 2 * i, &bits, sizeof bits);
+      }
+    }
+    backend.store_from_host(words.data(), memory_, {std::ssize(words)});
+  }
+  ~Tensor() { backend_.release(memory_); }
+  Tensor(const Tensor&) = delete;
+  Tensor& operator=(const Tensor&) = delete;
+
+  float* data() { return static_cast<float*>(memory_); }
+  Vector<float> read() {
+    const bool is_bf16 = type_ == DataType::bf16;
+    Vector<float> words(is_bf16 ? (elements_ + 1) / 2 : elements_), values(elements_);
+    backend_.load_to_host(memory_, words.data(), {std::ssize(words)});
+    for (int64_t i = 0; i < elements_; ++i) {
+      Bf16 bits = 0;
+      if (is_bf16) std::memcpy(&bits, reinterpret_cast<const char*>(words.data()) + 2 * i, sizeof bits);
+      values[i] = is_bf16 ? f32_of(bits) : words[i];
+    }
+    return values;
+  }
+
+ private:
+  CudaBackend& backend_;
+  DataType type_;
+  int64_t elements_;
+  void* memory_;
+};
+using Tensors = Vector<std::unique_ptr<Tensor>>;
+
+// One side of the comparison: an operator's operands and results in the types of its definition.
+struct Side {
+  Side(CudaBackend& gpu, const OperatorDefinition& op, const Block& block)
+      : backend(gpu), definition(op), part(block) {}
+
+  Tensor& add(Tensors& tensors, DataType type, const Vector<float>& values) {
+    return *tensors.emplace_back(std::make_unique<Tensor>(backend, type, values));
+  }
+
+  CudaBackend& backend;
+  const OperatorDefinition& definition;
+  const Block part;
+  Tensors inputs, parameters, outputs, output_gradients, input_gradients, parameter_gradients;
+  KernelArguments arguments;
+};
+
+class Random {
+ public:
+  Vector<float> values(int64_t count) {
+    Vector<float> result(count);
+    for (float& value : result) value = f32_of(bf16_of(std::uniform_real_distribution<float>(-1, 1)(random_)));
+    return result;
+  }
+  Vector<float> indices(int64_t count, int64_t limit) {
+    Vector<float> result(count);
+    for (float& value : result)
+      value = std::bit_cast<float>(std::uniform_int_distribution<int32_t>(0, static_cast<int32_t>(limit) - 1)(random_));
+    return result;
+  }
+
+ private:
+  std::mt19937 random_{7};
+};
+
+void check_near(Tensor& found, Tensor& expected, double terms) {
+  const Vector<float> a = found.read(), b = expected.read();
+  for (const int64_t i : a.indices()) {
+    const double bound = std::abs(static_cast<double>(b[i])) / 128 + 1e-5 * (1 + terms);
+    if (!(std::abs(static_cast<double>(a[i]) - static_cast<double>(b[i])) <= bound)) {
+      CAPTURE(i, a[i], b[i], bound);
+      FAIL_CHECK("too far apart");
+      return;
+    }
+  }
+  SUCCEED();
+}
+
+// `masters`: parameters of bf16 are given in f32.
+void check_part(CudaBackend& gpu, const Case& one, const Degrees& degrees, int64_t number, bool masters) {
+  const Graph graphs[] = {graph_of(one, DataType::bf16), graph_of(one, DataType::f32)};
+  Side native(gpu, tested(graphs[0]), tested(graphs[0]).part(degrees, number)),
+      in_f32(gpu, tested(graphs[1]), native.part);
+  Vector<bool> gradients(one.inputs.size(), true);
+  if (one.indices > 0) gradients[0] = false;
+  const KernelRequest request{native.definition, native.part, gradients, "tested", 1};
+  Tensor scratch(gpu, DataType::f32,
+                 Vector<float>(conversion_bytes(native.definition, native.part, true, gradients) / 4));
+  auto* const kernels = dynamic_cast<Bf16Kernels*>(&gpu);
+  REQUIRE(kernels);
+  const std::unique_ptr<Kernel> kernel = kernels->make_bf16_kernel(request, scratch.data()),
+                                reference = gpu.make_kernel({in_f32.definition, in_f32.part, gradients, "tested", 1});
+  REQUIRE(kernel);
+  CHECK(kernel->workspace_bytes() == native.definition.workspace_bytes(native.part));
+
+  Random random;
+  const auto both = [&](auto member, auto target, DataType type, DataType other, const Vector<float>& values) {
+    (native.arguments.*target).push_back(native.add(native.*member, type, values).data());
+    (in_f32.arguments.*target).push_back(in_f32.add(in_f32.*member, other, values).data());
+  };
+  const OperatorDefinition& definition = native.definition;
+  for (const int i : definition.inputs().indices()) {
+    const int64_t elements = definition.input_block(i, native.part).volume();
+    const DataType type = definition.inputs()[i].type;
+    const bool indices = type == DataType::i32;
+    both(&Side::inputs, &KernelArguments::inputs, type, indices ? type : DataType::f32,
+         indices ? random.indices(elements, one.indices) : random.values(elements));
+    both(&Side::input_gradients, &KernelArguments::input_gradients, indices ? DataType::f32 : type, DataType::f32,
+         Vector<float>(elements, 0.0f));
+    if (!gradients[i]) native.arguments.input_gradients[i] = in_f32.arguments.input_gradients[i] = nullptr;
+  }
+  for (const int p : definition.parameters().indices()) {
+    const int64_t elements = definition.parameter_block(p, native.part).volume();
+    const bool is_bf16 = definition.parameter_type(p) == DataType::bf16;
+    both(&Side::parameters, &KernelArguments::parameters, is_bf16 && !masters ? DataType::bf16 : DataType::f32,
+         DataType::f32, random.values(elements));
+    both(&Side::parameter_gradients, &KernelArguments::parameter_gradients, DataType::f32, DataType::f32,
+         random.values(elements));
+    native.arguments.masters.push_back(is_bf16 && masters);
+    for (Side* side : {&native, &in_f32}) side->arguments.accumulate.push_back(masters);
+  }
+  for (const int o : definition.outputs().indices()) {
+    const int64_t elements = definition.output_block(o, native.part).volume();
+    both(&Side::outputs, &KernelArguments::outputs, definition.outputs()[o].type, DataType::f32,
+         Vector<float>(elements, 0.0f));
+    both(&Side::output_gradients, &KernelArguments::output_gradients, definition.outputs()[o].type, DataType::f32,
+         random.values(elements));
+  }
+  kernel->forward(native.arguments);
+  reference->forward(in_f32.arguments);
+  for (const int o : definition.outputs().indices()) {
+    check_near(*native.outputs[o], *in_f32.outputs[o], one.terms);
+    in_f32.outputs[o] = std::make_unique<Tensor>(gpu, DataType::f32, native.outputs[o]->read());
+    in_f32.arguments.outputs[o] = in_f32.outputs[o]->data();
+  }
+  kernel->backward(native.arguments);
+  reference->backward(in_f32.arguments);
+  for (const int i : definition.inputs().indices())
+    if (gradients[i]) check_near(*native.input_gradients[i], *in_f32.input_gradients[i], one.terms);
+  for (const int p : definition.parameters().indices())
+    check_near(*native.parameter_gradients[p], *in_f32.parameter_gradients[p], one.terms);
+  gpu.wait();
+}
+
+}  // namespace
+
+TEST_CASE("CUDA kernels that work on bf16 as it lies equal those in f32, rounded") {
+  const auto gpu = gpu_or_skip();
+  if (!gpu) return;
+  for (const Case& one : Vector<Case>{
+           {"linear", {{9, 40}}, {{"out_features", 33}}, 0, 80},
+           {"linear", {{6, 7, 24}}, {{"out_features", 50}, {"activation", "relu"}}, 0, 100},
+           {"linear", {{70, 64}}, {{"out_features", 32}, {"bias", false}}, 0, 140},
+           {"matmul", {{4, 10, 17}, {4, 17, 6}}, {{"scale", 0.25}}, 0, 34},
+           {"matmul", {{4, 10, 16}, {4, 24, 16}}, {{"transpose", true}}, 0, 48},
+           {"embedding", {{5, 12}}, {{"vocabulary", 19}, {"channels", 21}}, 19, 60},
+       }) {
+    DYNAMIC_SECTION(one.type << one.attributes.dump()) {
+      const Graph graph = graph_of(one, DataType::bf16);
+      const OperatorDefinition& definition = tested(graph);
+      for (const bool masters : {false, true}) {
+        check_part(*gpu, one, Degrees(definition.dimensions().size(), 1), 0, masters);
+        Degrees degrees(definition.dimensions().size(), 1);
+        int64_t parts = 1;
+        for (const int d : degrees.indices())
+          if (definition.dimensions()[d].size > 1) parts *= degrees[d] = 2;
+        check_part(*gpu, one, degrees, parts - 1, masters);
+      }
+    }
+  }
+}
