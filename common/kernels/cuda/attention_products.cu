@@ -34,12 +34,13 @@ struct Panel {
   }
   // By all threads of the block.
   __device__ void load(const HeadRows& rows, int64_t first, int64_t first_channel) {
+    const TileRows tile = rows.from(first);
+    const int channel = static_cast<int>(first_channel) + 4 * first_column();
 #pragma unroll
     for (int begin = 0; begin < own_rows; begin += 4) {  // more at once do not fit into registers
       float4 values[4];
-#pragma unroll
-      for (int i = 0; i < 4; ++i)
-        values[i] = rows.four(first + tile_row(begin + i), static_cast<int>(first_channel) + 4 * first_column());
+      tile.read_fours(
+          values, [&](int i) { return tile_row(begin + i); }, [&](int) { return channel; });
 #pragma unroll
       for (int i = 0; i < 4; ++i) *reinterpret_cast<float4*>(at(tile_row(begin + i), first_column())) = values[i];
     }
@@ -181,9 +182,7 @@ __global__ void __launch_bounds__(tile_threads, blocks_at_once<panels>) attentio
     }
 #pragma unroll
     for (int i = 0; i < own_rows; ++i) {
-      // the first `visible` columns
-      const int64_t of_row = t.keys_end(place.first + tile_row(i), 1) - first_key;
-      const int visible = of_row < tile_edge ? static_cast<int>(of_row) : tile_edge;
+      const int visible = t.visible(place.first + tile_row(i), first_key, tile_edge);
       float largest_here = largest[i], sum = 0;
 #pragma unroll
       for (int j = 0; j < own_columns; ++j)
@@ -238,10 +237,10 @@ __global__ void __launch_bounds__(tile_threads, blocks_at_once<panels>) query_gr
     for (int i = 0; i < own_rows; ++i) {
       const int64_t query = place.first + tile_row(i);
       const QueryStatistics statistics(t, place.sample, place.head, query);
+      const int visible = t.visible(query, first_key, tile_edge);
 #pragma unroll
       for (int j = 0; j < own_columns; ++j) {
-        const float probability =
-            t.sees(query, first_key + tile_column(j)) ? statistics.probability(scores[i][j], t.scale) : 0.0f;
+        const float probability = tile_column(j) < visible ? statistics.probability(scores[i][j], t.scale) : 0.0f;
         changes[i][j] = t.scale * statistics.score_gradient(probability, changes[i][j]);
       }
     }
@@ -270,10 +269,10 @@ __global__ void __launch_bounds__(tile_threads, blocks_at_once<panels>) key_grad
       for (int j = 0; j < own_columns; ++j) {
         const int64_t query = first + tile_column(j);
         const QueryStatistics statistics(t, place.sample, head, query);
+        const int visible = t.visible(query, place.first, tile_edge);
 #pragma unroll
         for (int i = 0; i < own_rows; ++i) {
-          const bool seen = t.sees(query, place.first + tile_row(i));
-          probabilities[i][j] = seen ? statistics.probability(probabilities[i][j], t.scale) : 0.0f;
+          probabilities[i][j] = tile_row(i) < visible ? statistics.probability(probabilities[i][j], t.scale) : 0.0f;
           changes[i][j] = t.scale * statistics.score_gradient(probabilities[i][j], changes[i][j]);
         }
       }

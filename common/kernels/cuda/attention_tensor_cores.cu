@@ -77,14 +77,12 @@ __device__ void load_tile(const HeadRows& rows, int64_t first, float* tile) {
   constexpr int fours = columns / 4, count = step_rows * fours / threads;
   static_assert(step_rows * fours % threads == 0);
   float4 values[count];
+  const auto place_of = [](int i) { return i * threads + static_cast<int>(threadIdx.x); };
+  rows.from(first).read_fours(
+      values, [&](int i) { return place_of(i) / fours; }, [&](int i) { return place_of(i) % fours * 4; });
 #pragma unroll
   for (int i = 0; i < count; ++i) {
-    const int place = i * threads + static_cast<int>(threadIdx.x);
-    values[i] = rows.four(first + place / fours, place % fours * 4);
-  }
-#pragma unroll
-  for (int i = 0; i < count; ++i) {
-    const int place = i * threads + static_cast<int>(threadIdx.x);
+    const int place = place_of(i);
     *reinterpret_cast<float4*>(tile + place / fours * stride + place % fours * 4) = rounded(values[i]);
   }
 }
@@ -92,14 +90,16 @@ __device__ void load_tile(const HeadRows& rows, int64_t first, float* tile) {
 // The warp's rows from `first` on, rounded.
 template <int columns, int width>
 __device__ void load_left(const HeadRows& rows, int64_t first, Strip<width>& strip, Left (&left)[columns / 8]) {
+  const TileRows tile = rows.from(first);
+  const int row = lane_number() / 4, channel = lane_number() % 4 * 4;
 #pragma unroll
   for (int begin = 0; begin < columns; begin += 16) {
+    float4 values[2];
+    tile.read_fours(
+        values, [&](int i) { return row + 8 * i; }, [&](int) { return begin + channel; });
 #pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      const int place = 32 * i + lane_number(), row = place / 4, channel = place % 4 * 4;
-      *reinterpret_cast<float4*>(strip.of + row * strip.stride + channel) =
-          rounded(rows.four(first + row, begin + channel));
-    }
+    for (int i = 0; i < 2; ++i)
+      *reinterpret_cast<float4*>(strip.of + (row + 8 * i) * strip.stride + channel) = rounded(values[i]);
     __syncwarp();
     wmma::load_matrix_sync(left[begin / 8], strip.of, strip.stride);
     wmma::load_matrix_sync(left[begin / 8 + 1], strip.of + 8, strip.stride);
@@ -238,9 +238,8 @@ __global__ void __launch_bounds__(32 * forward_warps<columns>, 2) attention_tens
       for (int n = 0; n < 2; ++n)
         wmma::store_matrix_sync(strip.of + 16 * n, scores[n], strip.stride, wmma::mem_row_major);
       __syncwarp();
-      const int64_t visible = t.keys_end(query, 1) - first_key;
-      const float correction =
-          online_softmax(strip, visible < step_rows ? static_cast<int>(visible) : step_rows, t.scale, largest, total);
+      const int visible = t.visible(query, first_key, step_rows);
+      const float correction = online_softmax(strip, visible, t.scale, largest, total);
       correct(correction);
       add_products<columns, Memory::value_stride, step_rows / 8>(strip, memory.values, result);
     }
@@ -322,11 +321,13 @@ __global__ void __launch_bounds__(32 * backward_warps, columns <= 64 ? 3 : 2)
       Sums scores, changes;
       add_scores_and_changes<columns, stride>(left_queries, memory.keys + begin * stride, left_gradients,
                                               memory.values + begin * stride, scores, changes);
+      const int of_first = t.visible(first, first_key + begin, warp_rows),
+                of_last = t.visible(first + warp_rows - 1, first_key + begin, warp_rows);
 #pragma unroll
       for (int i = 0; i < 8; ++i) {
         const float2 of_query = statistics[places.row(i)];
         const float probability = exp2f(scores.x[i] * (t.scale * log2_e) - of_query.x);
-        const bool seen = first_key + begin + places.column(i) < t.keys_end(first + places.row(i), 1);
+        const bool seen = places.column(i) < min(of_first + (t.causal ? places.row(i) : 0), of_last);
         scores.x[i] = seen ? wmma::__float_to_tf32(t.scale * probability * (changes.x[i] - of_query.y)) : 0.0f;
       }
       wmma::store_matrix_sync(strip.of, scores, strip.stride, wmma::mem_row_major);
@@ -376,15 +377,16 @@ __global__ void __launch_bounds__(32 * backward_warps, columns <= 32 ? 3 : 2)
             statistics_of(t, place.sample, head, first_query + static_cast<int64_t>(threadIdx.x));
       __syncthreads();
       for (int begin = 0; begin < step_rows && first < t.key_rows; begin += 16) {
-        if (first >= t.keys_end(first_query + begin, 16)) continue;  // none of these queries sees one of the keys
+        if (first >= t.keys_end(first_query + begin, warp_rows))
+          continue;  // none of these queries sees one of the keys
         Sums scores, changes;
         add_scores_and_changes<columns, stride>(left_keys, memory.queries + begin * stride, left_values,
                                                 memory.gradients + begin * stride, scores, changes);
+        const int of_first = t.visible(first_query + begin, first, warp_rows);  // of the first query
 #pragma unroll
         for (int i = 0; i < 8; ++i) {
-          const int column = begin + places.column(i);
-          const float2 of_query = memory.statistics[column];
-          const bool seen = t.sees(first_query + column, first + places.row(i));
+          const float2 of_query = memory.statistics[begin + places.column(i)];
+          const bool seen = places.row(i) < of_first + (t.causal ? places.column(i) : 0);
           const float probability = seen ? exp2f(scores.x[i] * (t.scale * log2_e) - of_query.x) : 0.0f;
           scores.x[i] = wmma::__float_to_tf32(probability);
           changes.x[i] = wmma::__float_to_tf32(t.scale * probability * (changes.x[i] - of_query.y));

@@ -1,6 +1,7 @@
 // What the kernels of attention's products read and write (attention_products.cu, attention_tensor_cores.cu).
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 
@@ -8,21 +9,44 @@
 
 namespace ff::cuda {
 
-// Rows of one head [length, channels]; 0 outside.
+// Some rows of one head from one on, with offsets that fit into 32 bits; 0 outside.
+struct TileRows {
+  const float* data;
+  int stride, rows, channels;
+  bool by_fours;
+
+  // Groups of four channels, from ones that are multiples of 4: that of row(i) from channel(i) on.
+  template <int count, class Row, class Channel>
+  __device__ void read_fours(float4 (&values)[count], const Row& row, const Channel& channel) const {
+    if (by_fours) {
+#pragma unroll
+      for (int i = 0; i < count; ++i) {
+        values[i] = make_float4(0, 0, 0, 0);
+        if (row(i) < rows && channel(i) < channels)
+          values[i] = *reinterpret_cast<const float4*>(data + row(i) * stride + channel(i));
+      }
+    } else {
+#pragma unroll
+      for (int i = 0; i < count; ++i)
+        values[i] = make_float4(at(row(i), channel(i)), at(row(i), channel(i) + 1), at(row(i), channel(i) + 2),
+                                at(row(i), channel(i) + 3));
+    }
+  }
+  __device__ float at(int row, int channel) const {
+    return row < rows && channel < channels ? data[row * stride + channel] : 0.0f;
+  }
+};
+
+// Rows of one head [length, channels].
 struct HeadRows {
   const float* data;
   int64_t stride, rows, channels;
   bool by_fours;  // channels, stride and address are multiples of four numbers
 
-  __device__ float at(int64_t row, int64_t channel) const {
-    return row < rows && channel < channels ? data[row * stride + channel] : 0.0f;
-  }
-  // Four channels from one on that is a multiple of 4.
-  __device__ float4 four(int64_t row, int channel) const {
-    if (row >= rows || channel >= channels) return make_float4(0, 0, 0, 0);
-    const float* const from = data + row * stride + channel;
-    if (by_fours) return *reinterpret_cast<const float4*>(from);
-    return make_float4(from[0], at(row, channel + 1), at(row, channel + 2), at(row, channel + 3));
+  __device__ TileRows from(int64_t first) const {
+    constexpr int64_t most = 1 << 20;
+    return {data + first * stride, static_cast<int>(stride), static_cast<int>(min(rows - first, most)),
+            static_cast<int>(channels), by_fours};
   }
   // To `result`, which lies as the rows do.
   __device__ void store_four(float* result, int64_t row, int channel, float4 values) const {
@@ -66,13 +90,14 @@ struct AttentionTensors {
     return {data, stride, query_rows, head_channels, by_fours};
   }
   __device__ HeadRows of_keys(const float* data) const { return {data, key_stride, key_rows, head_channels, by_fours}; }
-  __device__ bool sees(int64_t query, int64_t key) const {
-    return query < query_rows && key < key_rows && (!causal || key <= first_query + query);
-  }
   // Behind the last key that a tile of queries sees.
   __device__ int64_t keys_end(int64_t first, int tile) const {
     const int64_t behind = first_query + first + tile;
     return causal && behind < key_rows ? behind : key_rows;
+  }
+  // How many keys from one on a query sees, at most `most`; 0 or less, at least -most: none.
+  __device__ int visible(int64_t query, int64_t first_key, int64_t most) const {
+    return static_cast<int>(max(-most, min(most, keys_end(query, 1) - first_key)));
   }
   // The first tile of queries of which one sees these keys.
   __device__ int64_t queries_begin(int64_t first_key, int tile) const {
