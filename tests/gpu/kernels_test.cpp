@@ -176,10 +176,12 @@ TEST_CASE("CUDA kernels equal the double-precision reference on larger shapes", 
            large_case("transpose", {{45, 70}}, {{"axes", {2, 1}}}, 5),  // matrices, by tiles
            large_case("flatten", {{100, 37, 5}}, none, 6),
            large_case("softmax", {{3000}}, none, 70),
-           large_case("softmax", {{9001}}, none, 5),  // rows begin at odd elements
+           large_case("softmax", {{9001}}, none, 5),   // rows begin at odd elements
+           large_case("softmax", {{51301}}, none, 2),  // longer than what threads hold
            large_case("softmax_cross_entropy", {{40, 1000}}, none, 9),
            large_case("softmax_cross_entropy", {{40, 131}}, none, 9),  // a warp a row
            large_case("softmax_cross_entropy", {{3, 9001}}, none, 3),
+           large_case("softmax_cross_entropy", {{102701}}, none, 2),
            large_case("top_k_gating", {{23, 70}}, {{"group_samples", 3}, {"capacity_factor", 0.8}}, 6),
            large_case("top_k_gating", {{17, 700}}, {{"top_k", 1}, {"group_samples", 2}}, 4),
            large_case("top_k_gating", {{9, 130}}, {{"top_k", 8}, {"capacity_factor", 0.9}}, 5),

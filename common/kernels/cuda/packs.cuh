@@ -273,21 +273,30 @@ class StreamedRow {
   const float* source_[sources];
 };
 
-constexpr int held_packs = 8;
+constexpr int held_packs = 8, streamed_packs = 4;
 
-// Rows that fit are read once: those of a warp up to 1,024 elements, those of 256 threads up to 8,192.
+// Threads of longer rows: those that hold all of a row, in most of a multiprocessor's registers, and those that read it
+// again.
+constexpr int most_row_threads = 512, most_held_packs = 25, streaming_row_threads = 384;
+
+// Rows that fit are read once: those of a warp up to 1,024 elements, those of 256 threads up to 8,192, and one tensor's
+// rows of 512 threads up to 51,200.
 template <class Row, int sources>
-using RowOf = std::conditional_t<Row::threads <= 256, HeldRow<Row, sources, held_packs>,
-                                 StreamedRow<Row, sources, held_packs / 2>>;
+using RowOf = std::conditional_t<
+    Row::threads == streaming_row_threads, StreamedRow<Row, sources, streamed_packs>,
+    HeldRow<Row, sources, Row::threads == most_row_threads && sources == 1 ? most_held_packs : held_packs>>;
 
-// Calls body(RowThreads, row) with so many threads a row.
-template <class Body>
+// Calls body(RowThreads, row) with so many threads a row. `read_twice`: of one tensor.
+template <bool read_twice = false, class Body>
 void for_each_row_of_packs(const Context& context, int64_t rows, int64_t length, const Body& body) {
   constexpr int64_t held = int64_t{held_packs} * pack_size;  // elements of a thread
   if (rows <= 0) return;
-  if (length <= 32 * held) for_each_row_by<32>(context, rows, body);
-  else if (length <= 256 * held) for_each_row_by<256>(context, rows, body);
-  else for_each_row_by<512>(context, rows, body);
+  if (length <= 32 * held) return for_each_row_by<32>(context, rows, body);
+  if (length <= 256 * held) return for_each_row_by<256>(context, rows, body);
+  if constexpr (read_twice)
+    if (length <= int64_t{most_row_threads} * most_held_packs * pack_size)
+      return for_each_row_by<most_row_threads>(context, rows, body);
+  for_each_row_by<streaming_row_threads>(context, rows, body);
 }
 
 // destination[place] = function(place, an element of each source) for all elements of a row.

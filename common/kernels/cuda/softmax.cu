@@ -47,7 +47,7 @@ __device__ Exponentials own_exponentials(const Data& logits) {
 }  // namespace
 
 void softmax(const Context& context, const float* input, int64_t rows, int64_t classes, float* output) {
-  for_each_row_of_packs(context, rows, classes, [=] __device__(auto row_threads, int64_t row) {
+  for_each_row_of_packs<true>(context, rows, classes, [=] __device__(auto row_threads, int64_t row) {
     using Row = decltype(row_threads);
     const float* x = input + row * classes;
     float* y = output + row * classes;
@@ -126,7 +126,7 @@ void count_rows(const Context& context, const int32_t* labels, const LabelPlaces
 void losses_of_rows(const Context& context, const float* logits, const RowLabels& labels, int64_t rows, int64_t classes,
                     int number, float* probabilities, float* losses, float* correct) {
   Fault* fault = context.fault();
-  for_each_row_of_packs(context, rows, classes, [=] __device__(auto row_threads, int64_t row) {
+  for_each_row_of_packs<true>(context, rows, classes, [=] __device__(auto row_threads, int64_t row) {
     using Row = decltype(row_threads);
     const float* x = logits + row * classes;
     float* own_probabilities = probabilities + row * classes;
@@ -154,7 +154,7 @@ void statistics_of_rows(const Context& context, const float* logits, const RowLa
                         float* statistics) {
   Fault* fault = context.fault();
   const int64_t count = own.size();
-  for_each_row_of_packs(context, rows, count, [=] __device__(auto row_threads, int64_t row) {
+  for_each_row_of_packs<true>(context, rows, count, [=] __device__(auto row_threads, int64_t row) {
     using Row = decltype(row_threads);
     const float* x = logits + row * count;
     float* own_exponentials_of_row = exponentials + row * count;
