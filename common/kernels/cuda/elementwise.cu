@@ -143,6 +143,25 @@ void negate(const Context& context, const float* source, int64_t elements, float
   map_elements(context, elements, result, source, [=] __device__(float x) { return -x; });
 }
 
+// Reads the source once.
+void copy_to_both(const Context& context, const float* source, int64_t elements, float* first, float* second) {
+  if (elements_before_pack(source) > 0 || elements_before_pack(first) > 0 || elements_before_pack(second) > 0) {
+    copy(context, source, first, elements);
+    copy(context, source, second, elements);
+    return;
+  }
+  for_each_index(context, (elements + pack_size - 1) / pack_size, [=] __device__(int64_t pack) {
+    const int64_t begin = pack * pack_size, rest = elements - begin;
+    if (rest >= pack_size) {
+      const Pack<float, pack_size> values = load<pack_size>(source + begin);
+      store(first + begin, values);
+      store(second + begin, values);
+    } else {
+      for (int64_t i = begin; i < elements; ++i) first[i] = second[i] = source[i];
+    }
+  });
+}
+
 class ElementwiseKernel : public Kernel {
  public:
   ElementwiseKernel(const Context& context, const Elementwise& definition, const Block& part)
@@ -157,6 +176,9 @@ class ElementwiseKernel : public Kernel {
 
   void backward(const KernelArguments& arguments) override {
     const float* gradient = arguments.output_gradients[0];
+    if (function_ == Function::add && arguments.input_gradients.size() == 2 && arguments.input_gradients[0] &&
+        arguments.input_gradients[1])
+      return copy_to_both(context_, gradient, elements_, arguments.input_gradients[0], arguments.input_gradients[1]);
     for (size_t i = 0; i < arguments.input_gradients.size(); ++i) {
       float* result = arguments.input_gradients[i];
       if (!result) continue;
