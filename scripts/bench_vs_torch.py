@@ -494,7 +494,8 @@ def report(results, arguments):
                     f"{about['blas'] or 'built in'}, {about['capability'] or 'unknown'} kernels)")
     modes = arguments.pytorch
     columns = [f"PyTorch{'' if modes == ['eager'] else ', ' + mode} ms" for mode in modes]
-    lines = [f"| network | parameters | batch | ffexec ms | {' | '.join(columns)} | PyTorch / ffexec | over the rounds |",
+    lines = [f"| network | parameters | batch | ffexec ms | {' | '.join(columns)} | PyTorch / ffexec "
+             "| over the rounds |",
              "|---|---|---|---|---|---|" + "---|" * len(modes)]
     for name, (rounds, parameters, _) in results.items():
         medians = [statistics.median(column) for column in zip(*rounds)]

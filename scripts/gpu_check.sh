@@ -12,7 +12,7 @@
 #   scripts/gpu_check.sh BUILD [OUT]          on a machine that built the product itself
 #
 # OUT (default: $OUT, else gpu_check.out) gets gpu_check.log, one line a step in steps.tsv, MODEL.json (the profile,
-# h100.json on an H100), predicted.md, pytorch.md, calibrated.json, ..., each as soon as it exists, so that nothing is lost
+# h100.json on an H100), predicted.md, pytorch.md, calibrated.json, each as soon as it exists, so that nothing is lost
 # when the command is killed. For a machine to which a copy of the checkout and DIR are brought:
 #   scripts/gpu_check.sh build/pack "$OUT"
 # Steps run in the order of their importance, each within its own time; their times add up to what there is. Extra steps

@@ -54,6 +54,13 @@ class Bf16Kernel : public Kernel {
   const int64_t forward_bytes_, backward_bytes_;
 };
 
+// Null for another operator. Of operators whose inputs are bf16, or labels.
+std::unique_ptr<Kernel> make_elementwise_bf16_kernel(const Context& context, const KernelRequest& request);
+std::unique_ptr<Kernel> make_dropout_bf16_kernel(const Context& context, const KernelRequest& request);
+std::unique_ptr<Kernel> make_layer_norm_bf16_kernel(const Context& context, const KernelRequest& request);
+std::unique_ptr<Kernel> make_rms_norm_bf16_kernel(const Context& context, const KernelRequest& request);
+std::unique_ptr<Kernel> make_softmax_cross_entropy_bf16_kernel(const Context& context, const KernelRequest& request);
+
 // bf16_kernels.cu: null where there is none for this operator, or for this GPU.
 std::unique_ptr<Kernel> make_bf16_kernel(const Context& context, const KernelRequest& request, void* scratch);
 std::string native_bf16_operators(const Context& context);

@@ -1,7 +1,9 @@
-// Kernels that work on bf16 as it lies: products by cuBLAS, rows of tables. The others compute in f32 on converted values
+// Kernels that work on bf16 as it lies: products by cuBLAS, rows of tables, and those that are made from the kernels in
+// f32 by other loads and stores (packs.cuh). The others compute in f32 on converted values
 // (common/kernels/converted_kernel.h).
 #include "common/kernels/cuda/bf16_kernel.h"
 #include "common/kernels/cuda/device.cuh"
+#include "common/kernels/cuda/packs.cuh"
 #include "common/operators/embedding.h"
 #include "common/operators/linear.h"
 #include "common/operators/matmul.h"
@@ -11,30 +13,36 @@ namespace {
 
 // Every row of [rows, columns].
 void fill_rows(const Context& context, const Bf16* row, int64_t rows, int64_t columns, Bf16* result) {
-  for_each_index(context, rows * columns, [=] __device__(int64_t i) { result[i] = row[i % columns]; });
+  if (columns_by_packs(columns, row, result)) {
+    const int64_t packs = columns / pack_size;
+    for_each_index(context, rows * packs, [=] __device__(int64_t i) {
+      store(result + i * pack_size, load<pack_size>(row + i % packs * pack_size));
+    });
+  } else {
+    for_each_index(context, rows * columns, [=] __device__(int64_t i) { result[i] = row[i % columns]; });
+  }
 }
 
 void relu(const Context& context, Bf16* values, int64_t elements) {
-  for_each_index(context, elements, [=] __device__(int64_t i) {
-    if (!(f32_of(values[i]) > 0)) values[i] = Bf16{0};
+  const Bf16* const before = values;
+  map_elements(context, elements, values, before, [=] __device__(float value) { return value > 0 ? value : 0.0f; });
+}
+
+__device__ inline Bf16 rounded(float value) { return bf16_of(value); }
+__device__ inline Bf16 rounded(Bf16 value) { return value; }
+
+// `table` has these rows of the vocabulary; other tokens give zeros.
+template <class Element>
+void look_up(const Context& context, const Element* table, Interval rows, const int32_t* tokens, int64_t count,
+             int64_t channels, int64_t vocabulary, int number, Bf16* output) {
+  Fault* fault = context.fault();
+  for_each_index(context, count * channels, [=] __device__(int64_t i) {
+    const int64_t t = i / channels, channel = i - t * channels;
+    const int32_t token = tokens[t];
+    if (channel == 0) in_range(token, vocabulary, number, fault);
+    const bool own = token >= rows.begin && token < rows.end;
+    output[i] = own ? rounded(table[(token - rows.begin) * channels + channel]) : Bf16{0};
   });
-}
-
-void mask_gradient(const Context& context, const Bf16* gate, const Bf16* source, Bf16* destination, int64_t elements) {
-  for_each_index(context, elements,
-                 [=] __device__(int64_t i) { destination[i] = f32_of(gate[i]) > 0 ? source[i] : Bf16{0}; });
-}
-
-// As sum_rows (kernels.h), with its scratch memory.
-void sum_rows_of_bf16(const Context& context, const Bf16* matrix, int64_t rows, int64_t columns, float* sums, bool add,
-                      void* scratch) {
-  column_sums<1>(
-      context, rows, columns,
-      [=] __device__(int64_t row, int64_t column) { return Sums<1>{{f32_of(matrix[row * columns + column])}}; },
-      [=] __device__(int64_t column, const double* total) {
-        sums[column] = static_cast<float>(total[0]) + (add ? sums[column] : 0.0f);
-      },
-      scratch);
 }
 
 // input [rows, in], weight [out, in], bias [out] -> output [rows, out].
@@ -64,14 +72,15 @@ class LinearBf16 : public Bf16Kernel {
     const Bf16* gradient = as_bf16(arguments.output_gradients[0]);
     if (relu_) {
       auto* const masked = reinterpret_cast<Bf16*>(workspace_.data());
-      mask_gradient(context_, as_bf16(arguments.outputs[0]), gradient, masked, rows_ * out_);
+      mask_by_positive(context_, static_cast<const Bf16*>(as_bf16(arguments.outputs[0])), gradient, masked,
+                       rows_ * out_);
       gradient = masked;
     }
     multiply_matrices(context_, {1, 0, 0, 0}, 'T', 'N', out_, in_, rows_, gradient, out_, input, in_,
                       arguments.accumulates(0) ? 1 : 0, arguments.parameter_gradients[0], in_);
     if (bias_)
-      sum_rows_of_bf16(context_, gradient, rows_, out_, arguments.parameter_gradients[1], arguments.accumulates(1),
-                       context_.scratch());
+      sum_rows(context_, gradient, rows_, out_, arguments.parameter_gradients[1], arguments.accumulates(1),
+               context_.scratch());
     if (arguments.input_gradients[0])
       multiply_matrices(context_, {1, 0, 0, 0}, 'N', 'N', rows_, in_, out_, gradient, out_,
                         parameter(arguments, 0, scratch), in_, 0, as_bf16(arguments.input_gradients[0]), in_);
@@ -135,13 +144,12 @@ class EmbeddingBf16 : public Bf16Kernel {
         tokens_(embedding.input_block(0, part_).volume()) {}
 
   void forward(const KernelArguments& arguments) override {
-    if (is_master(arguments, 0))
-      look_up(
-          arguments, [] __device__(float value) { return bf16_of(value); }, arguments.parameters[0]);
-    else
-      look_up(
-          arguments, [] __device__(Bf16 value) { return value; },
-          as_bf16(static_cast<const void*>(arguments.parameters[0])));
+    const auto* const tokens = static_cast<const int32_t*>(arguments.inputs[0]);
+    const auto from = [&](const auto* table) {
+      look_up(context_, table, rows_, tokens, tokens_, channels_, vocabulary_, number_, as_bf16(arguments.outputs[0]));
+    };
+    if (is_master(arguments, 0)) from(arguments.parameters[0]);
+    else from(as_bf16(static_cast<const void*>(arguments.parameters[0])));
   }
 
   void backward(const KernelArguments& arguments) override {
@@ -157,21 +165,6 @@ class EmbeddingBf16 : public Bf16Kernel {
   int64_t workspace_bytes() const override { return in_f32_->workspace_bytes(); }
 
  private:
-  template <class Element, class Convert>
-  void look_up(const KernelArguments& arguments, const Convert& convert, const Element* table) const {
-    const auto* const tokens = static_cast<const int32_t*>(arguments.inputs[0]);
-    Bf16* const output = as_bf16(arguments.outputs[0]);
-    for_each_index(context_, tokens_ * channels_,
-                   [=, rows = rows_, channels = channels_, vocabulary = vocabulary_, number = number_,
-                    fault = context_.fault()] __device__(int64_t i) {
-                     const int64_t t = i / channels, channel = i - t * channels;
-                     const int32_t token = tokens[t];
-                     if (channel == 0) in_range(token, vocabulary, number, fault);
-                     const bool own = token >= rows.begin && token < rows.end;
-                     output[i] = own ? convert(table[(token - rows.begin) * channels + channel]) : Bf16{0};
-                   });
-  }
-
   std::unique_ptr<Kernel> in_f32_;
   int number_;
   int64_t vocabulary_;
@@ -192,13 +185,19 @@ std::unique_ptr<Kernel> make_bf16_kernel(const Context& context, const KernelReq
   const Vector<ParameterSpec>& parameters = request.definition.parameters();
   if (!parameters.empty() && !parameters[0].trained) return nullptr;
   if (auto kernel = make<EmbeddingBf16, Embedding>(context, request, scratch)) return kernel;
+  const Vector<TensorSpec>& inputs = request.definition.inputs();
+  if (std::none_of(inputs.begin(), inputs.end(), [](const auto& input) { return input.type == DataType::f32; }))
+    for (const auto make_kernel : {make_elementwise_bf16_kernel, make_dropout_bf16_kernel, make_layer_norm_bf16_kernel,
+                                   make_rms_norm_bf16_kernel, make_softmax_cross_entropy_bf16_kernel})
+      if (auto kernel = make_kernel(context, request)) return kernel;
   if (!context.has_tf32) return nullptr;  // products of bf16 came with those of TF32
   if (auto kernel = make<LinearBf16, Linear>(context, request, scratch)) return kernel;
   return make<MatmulBf16, Matmul>(context, request, scratch);
 }
 
 std::string native_bf16_operators(const Context& context) {
-  return context.has_tf32 ? "linear, matmul and embedding" : "embedding";
+  return std::string(context.has_tf32 ? "linear, matmul, " : "") +
+         "embedding, layer_norm, rms_norm, dropout, softmax_cross_entropy and elementwise operators";
 }
 
 }  // namespace ff::cuda

@@ -1,5 +1,6 @@
 #include "common/operators/dropout.h"
 
+#include "common/kernels/cuda/bf16_kernel.h"
 #include "common/kernels/cuda/device.cuh"
 #include "common/kernels/cuda/kernels.h"
 #include "common/kernels/cuda/packs.cuh"
@@ -57,31 +58,33 @@ __device__ inline float drop_or_scale(float value, uint32_t bits, float rate, fl
 
 // destination = source * (0 or 1 / (1 - rate)), drawn as in common/philox.h, of elements that are neighbours in the
 // whole tensor: a thread does those of a counter, which are a pack.
+template <class Element>
 void drop_packs(const Context& context, int64_t first_counter, uint64_t stream, int64_t iteration, float rate,
-                int64_t elements, const float* source, float* destination) {
+                int64_t elements, const Element* source, Element* destination) {
   const float kept = 1.0f / (1.0f - rate);
   const int64_t* iteration_memory = context.iteration_memory();
   for_each_index(context, (elements + pack_size - 1) / pack_size, [=] __device__(int64_t number) {
     const int64_t first = number * pack_size, rest = elements - first;
     Pack<float, pack_size> values{};
-    if (rest >= pack_size) values = load<pack_size>(source + first);
+    if (rest >= pack_size) values = load_values<pack_size>(source + first);
     const uint64_t draw = static_cast<uint64_t>(iteration_memory ? *iteration_memory : iteration);
     const Array<uint32_t, 4> bits = philox(stream, static_cast<uint64_t>(first_counter + number), draw);
     if (rest >= pack_size) {
 #pragma unroll
       for (int j = 0; j < pack_size; ++j) values.of[j] = drop_or_scale(values.of[j], bits[j], rate, kept);
-      store(destination + first, values);
+      store_values(destination + first, values);
     } else {
 #pragma unroll
       for (int j = 0; j < pack_size; ++j)
-        if (j < rest) destination[first + j] = drop_or_scale(source[first + j], bits[j], rate, kept);
+        if (j < rest) set(destination[first + j], drop_or_scale(value_of(source[first + j]), bits[j], rate, kept));
     }
   });
 }
 
 // Of any part: a thread does four neighbours in memory, which mostly share one counter.
+template <class Element>
 void drop(const Context& context, const WholeIndex& whole, uint64_t stream, int64_t iteration, float rate,
-          int64_t elements, const float* source, float* destination) {
+          int64_t elements, const Element* source, Element* destination) {
   if (whole.depth == 1 && whole.strides[0] == 1 && whole.offset % pack_size == 0 && elements_before_pack(source) == 0 &&
       elements_before_pack(destination) == 0)
     return drop_packs(context, whole.offset / pack_size, stream, iteration, rate, elements, source, destination);
@@ -92,7 +95,7 @@ void drop(const Context& context, const WholeIndex& whole, uint64_t stream, int6
     const int64_t first = four * 4;
     float values[4];  // all read before the first one is written
 #pragma unroll
-    for (int j = 0; j < 4; ++j) values[j] = first + j < elements ? source[first + j] : 0.0f;
+    for (int j = 0; j < 4; ++j) values[j] = first + j < elements ? value_of(source[first + j]) : 0.0f;
     uint64_t index = 0, drawn_counter = ~uint64_t{0};
     Array<uint32_t, 4> bits{};
     int64_t in_loop = 0;  // elements before the innermost loop ends, up to which the index goes on without divisions
@@ -108,12 +111,13 @@ void drop(const Context& context, const WholeIndex& whole, uint64_t stream, int6
       }
       const uint32_t lane = static_cast<uint32_t>(index % 4);
       const uint32_t word = lane == 0 ? bits[0] : lane == 1 ? bits[1] : lane == 2 ? bits[2] : bits[3];
-      destination[first + j] = drop_or_scale(values[j], word, rate, kept);
+      set(destination[first + j], drop_or_scale(values[j], word, rate, kept));
     }
   });
 }
 
 // The mask is drawn again backward: that costs less than to store and read it.
+template <class Element>
 class DropoutKernel : public Kernel {
  public:
   DropoutKernel(const Context& context, const Dropout& definition, const KernelRequest& request)
@@ -122,15 +126,16 @@ class DropoutKernel : public Kernel {
         whole_(whole_index(shape_, request.part)), elements_(request.part.volume()) {}
 
   void forward(const KernelArguments& arguments) override {
-    const float* input = static_cast<const float*>(arguments.inputs[0]);
-    if (arguments.training)
-      drop(context_, whole_, stream_, arguments.iteration, rate_, elements_, input, arguments.outputs[0]);
-    else copy(context_, input, arguments.outputs[0], elements_);
+    const auto* const input = static_cast<const Element*>(arguments.inputs[0]);
+    auto* const output = reinterpret_cast<Element*>(arguments.outputs[0]);
+    if (arguments.training) drop(context_, whole_, stream_, arguments.iteration, rate_, elements_, input, output);
+    else copy_bytes(context_, input, output, elements_ * static_cast<int64_t>(sizeof(Element)));
   }
   void backward(const KernelArguments& arguments) override {
     if (arguments.input_gradients[0])
-      drop(context_, whole_, stream_, arguments.iteration, rate_, elements_, arguments.output_gradients[0],
-           arguments.input_gradients[0]);
+      drop(context_, whole_, stream_, arguments.iteration, rate_, elements_,
+           reinterpret_cast<const Element*>(arguments.output_gradients[0]),
+           reinterpret_cast<Element*>(arguments.input_gradients[0]));
   }
   void set_part(const Block& part, const std::string& operator_name) override {
     whole_ = whole_index(shape_, part);
@@ -149,7 +154,12 @@ class DropoutKernel : public Kernel {
 }  // namespace
 
 std::unique_ptr<Kernel> make_dropout_kernel(const Context& context, const KernelRequest& request) {
-  return std::make_unique<DropoutKernel>(context, dynamic_cast<const Dropout&>(request.definition), request);
+  return std::make_unique<DropoutKernel<float>>(context, dynamic_cast<const Dropout&>(request.definition), request);
+}
+
+std::unique_ptr<Kernel> make_dropout_bf16_kernel(const Context& context, const KernelRequest& request) {
+  const auto* const definition = dynamic_cast<const Dropout*>(&request.definition);
+  return definition ? std::make_unique<DropoutKernel<Bf16>>(context, *definition, request) : nullptr;
 }
 
 }  // namespace ff::cuda

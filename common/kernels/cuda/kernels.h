@@ -43,14 +43,18 @@ void narrow(const Context& context, const float* source, uint16_t* destination, 
 void round_to_bf16(const Context& context, const float* source, float* destination, int64_t elements);
 // destination += source
 void add_to(const Context& context, const float* source, float* destination, int64_t elements);
-// gate > 0 ? source : 0
-void mask_by_positive(const Context& context, const float* gate, const float* source, float* destination,
+// gate > 0 ? source : 0; of f32 or bf16.
+template <class Element>
+void mask_by_positive(const Context& context, const Element* gate, const Element* source, Element* destination,
                       int64_t elements);
-void tanh_gradient(const Context& context, const float* output, const float* gradient, float* result, int64_t elements);
+template <class Element>
+void tanh_gradient(const Context& context, const Element* output, const Element* gradient, Element* result,
+                   int64_t elements);
 // values [rows, columns] += bias [columns], if any, then relu, if asked for.
 void add_bias(const Context& context, const float* bias, bool relu, int64_t rows, int64_t columns, float* values);
-// [rows, columns] -> [columns]. `scratch`: sum_rows_scratch_bytes.
-void sum_rows(const Context& context, const float* matrix, int64_t rows, int64_t columns, float* sums, bool add,
+// [rows, columns], of f32 or bf16, -> [columns]. `scratch`: sum_rows_scratch_bytes.
+template <class Element>
+void sum_rows(const Context& context, const Element* matrix, int64_t rows, int64_t columns, float* sums, bool add,
               void* scratch);
 int64_t sum_rows_scratch_bytes(const Context& context, int64_t rows, int64_t columns);
 // destination[c][r] = (destination[c][r] +) source[r][c] for every one of `count` matrices [rows, columns].

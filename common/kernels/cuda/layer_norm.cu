@@ -1,3 +1,4 @@
+#include "common/kernels/cuda/bf16_kernel.h"
 #include "common/kernels/cuda/device.cuh"
 #include "common/kernels/cuda/kernels.h"
 #include "common/kernels/cuda/packs.cuh"
@@ -46,14 +47,15 @@ struct RowAndParameters {
 };
 
 // In two passes, as the variance of values far from 0 needs it.
-void normalize(const Context& context, const float* input, int64_t rows, int64_t features, float epsilon,
-               const float* weight, const float* bias, float* output, RowStatistics statistics) {
+template <class Element>
+void normalize(const Context& context, const Element* input, int64_t rows, int64_t features, float epsilon,
+               const float* weight, const float* bias, Element* output, RowStatistics statistics) {
   for_each_row_of_packs(context, rows, features, [=] __device__(auto row_threads, int64_t row) {
     using Row = decltype(row_threads);
-    const float* x = input + row * features;
-    float* y = output + row * features;
+    const Element* x = input + row * features;
+    Element* y = output + row * features;
     const RowAndParameters places(weight, bias, features, x, y);
-    const RowOf<Row, 1> inputs(places.row, {x});
+    const RowOf<Row, 1, Element> inputs(places.row, {x});
     float sum = 0, squares = 0;
     inputs.each([&](int64_t, const auto& of) {
 #pragma unroll
@@ -80,14 +82,15 @@ void normalize(const Context& context, const float* input, int64_t rows, int64_t
 }
 
 // With n = (input - mean) / deviation and g = gradient * weight: result = (g - mean(g) - n mean(g n)) / deviation.
-void input_gradients(const Context& context, const float* input, const float* gradient, const float* weight,
-                     int64_t rows, int64_t features, RowStatistics statistics, float* result) {
+template <class Element>
+void input_gradients(const Context& context, const Element* input, const Element* gradient, const float* weight,
+                     int64_t rows, int64_t features, RowStatistics statistics, Element* result) {
   for_each_row_of_packs(context, rows, features, [=] __device__(auto row_threads, int64_t row) {
     using Row = decltype(row_threads);
-    const float *x = input + row * features, *g = gradient + row * features;
-    float* of_row = result + row * features;
+    const Element *x = input + row * features, *g = gradient + row * features;
+    Element* of_row = result + row * features;
     const RowAndParameters places(weight, nullptr, features, x, g, of_row);
-    const RowOf<Row, 2> both(places.row, {x, g});
+    const RowOf<Row, 2, Element> both(places.row, {x, g});
     const float mean = statistics.mean[row], inverse_deviation = statistics.inverse_deviation[row];
     float sum = 0, product = 0;
     both.each([&](int64_t f, const auto& of) {
@@ -113,14 +116,16 @@ void input_gradients(const Context& context, const float* input, const float* gr
   });
 }
 
-void parameter_gradients(const Context& context, const float* input, const float* gradient, int64_t rows,
+template <class Element>
+void parameter_gradients(const Context& context, const Element* input, const Element* gradient, int64_t rows,
                          int64_t features, RowStatistics statistics, float* weight, bool add_weight, float* bias,
                          bool add_bias) {
   column_sums_by_packs<2>(
       context, columns_by_packs(features, input, gradient), rows, features,
       [=] __device__(int64_t row, int64_t f, auto number) {
         constexpr int n = decltype(number)::value;
-        const Pack<float, n> x = load<n>(input + row * features + f), g = load<n>(gradient + row * features + f);
+        const Pack<float, n> x = load_values<n>(input + row * features + f),
+                             g = load_values<n>(gradient + row * features + f);
         const float mean = statistics.mean[row], inverse_deviation = statistics.inverse_deviation[row];
         Sums<2, n> sums;
 #pragma unroll
@@ -138,6 +143,7 @@ void parameter_gradients(const Context& context, const float* input, const float
 }
 
 // [rows, features].
+template <class Element>
 class LayerNormKernel : public Kernel {
  public:
   LayerNormKernel(const Context& context, const LayerNorm& definition, const Block& part)
@@ -148,19 +154,20 @@ class LayerNormKernel : public Kernel {
   }
 
   void forward(const KernelArguments& arguments) override {
-    normalize(context_, static_cast<const float*>(arguments.inputs[0]), rows_, features_, epsilon_,
+    normalize(context_, static_cast<const Element*>(arguments.inputs[0]), rows_, features_, epsilon_,
               affine_ ? arguments.parameters[0] : nullptr, affine_ ? arguments.parameters[1] : nullptr,
-              arguments.outputs[0], statistics());
+              reinterpret_cast<Element*>(arguments.outputs[0]), statistics());
   }
 
   void backward(const KernelArguments& arguments) override {
-    const float *input = static_cast<const float*>(arguments.inputs[0]), *gradient = arguments.output_gradients[0];
+    const auto *input = static_cast<const Element*>(arguments.inputs[0]),
+               *gradient = reinterpret_cast<const Element*>(arguments.output_gradients[0]);
     if (affine_)
       parameter_gradients(context_, input, gradient, rows_, features_, statistics(), arguments.parameter_gradients[0],
                           arguments.accumulates(0), arguments.parameter_gradients[1], arguments.accumulates(1));
     if (arguments.input_gradients[0])
       input_gradients(context_, input, gradient, affine_ ? arguments.parameters[0] : nullptr, rows_, features_,
-                      statistics(), arguments.input_gradients[0]);
+                      statistics(), reinterpret_cast<Element*>(arguments.input_gradients[0]));
   }
 
   int64_t workspace_bytes() const override { return mean_.bytes() + inverse_deviation_.bytes(); }
@@ -176,14 +183,15 @@ class LayerNormKernel : public Kernel {
 };
 
 // inverse_root [rows]: 1 / root mean square of each row, which backward needs.
-void scale_rows(const Context& context, const float* input, int64_t rows, int64_t features, float epsilon,
-                const float* weight, float* output, float* inverse_root) {
+template <class Element>
+void scale_rows(const Context& context, const Element* input, int64_t rows, int64_t features, float epsilon,
+                const float* weight, Element* output, float* inverse_root) {
   for_each_row_of_packs(context, rows, features, [=] __device__(auto row_threads, int64_t row) {
     using Row = decltype(row_threads);
-    const float* x = input + row * features;
-    float* y = output + row * features;
+    const Element* x = input + row * features;
+    Element* y = output + row * features;
     const RowAndParameters places(weight, nullptr, features, x, y);
-    const RowOf<Row, 1> inputs(places.row, {x});
+    const RowOf<Row, 1, Element> inputs(places.row, {x});
     float squares = 0;
     inputs.each([&](int64_t, const auto& of) {
 #pragma unroll
@@ -202,14 +210,15 @@ void scale_rows(const Context& context, const float* input, int64_t rows, int64_
 }
 
 // With n = input / root and g = gradient * weight: result = (g - n mean(g n)) / root.
-void scaled_input_gradients(const Context& context, const float* input, const float* gradient, const float* weight,
-                            int64_t rows, int64_t features, const float* inverse_root, float* result) {
+template <class Element>
+void scaled_input_gradients(const Context& context, const Element* input, const Element* gradient, const float* weight,
+                            int64_t rows, int64_t features, const float* inverse_root, Element* result) {
   for_each_row_of_packs(context, rows, features, [=] __device__(auto row_threads, int64_t row) {
     using Row = decltype(row_threads);
-    const float *x = input + row * features, *g = gradient + row * features;
-    float* of_row = result + row * features;
+    const Element *x = input + row * features, *g = gradient + row * features;
+    Element* of_row = result + row * features;
     const RowAndParameters places(weight, nullptr, features, x, g, of_row);
-    const RowOf<Row, 2> both(places.row, {x, g});
+    const RowOf<Row, 2, Element> both(places.row, {x, g});
     const float inverse = inverse_root[row];
     float product = 0;
     both.each([&](int64_t f, const auto& of) {
@@ -229,13 +238,15 @@ void scaled_input_gradients(const Context& context, const float* input, const fl
   });
 }
 
-void scaled_weight_gradient(const Context& context, const float* input, const float* gradient, int64_t rows,
+template <class Element>
+void scaled_weight_gradient(const Context& context, const Element* input, const Element* gradient, int64_t rows,
                             int64_t features, const float* inverse_root, float* weight, bool add) {
   column_sums_by_packs<1>(
       context, columns_by_packs(features, input, gradient), rows, features,
       [=] __device__(int64_t row, int64_t f, auto number) {
         constexpr int n = decltype(number)::value;
-        const Pack<float, n> x = load<n>(input + row * features + f), g = load<n>(gradient + row * features + f);
+        const Pack<float, n> x = load_values<n>(input + row * features + f),
+                             g = load_values<n>(gradient + row * features + f);
         const float inverse = inverse_root[row];
         Sums<1, n> sums;
 #pragma unroll
@@ -249,6 +260,7 @@ void scaled_weight_gradient(const Context& context, const float* input, const fl
 }
 
 // [rows, features].
+template <class Element>
 class RmsNormKernel : public Kernel {
  public:
   RmsNormKernel(const Context& context, const RmsNorm& definition, const Block& part)
@@ -258,18 +270,20 @@ class RmsNormKernel : public Kernel {
   }
 
   void forward(const KernelArguments& arguments) override {
-    scale_rows(context_, static_cast<const float*>(arguments.inputs[0]), rows_, features_, epsilon_,
-               affine_ ? arguments.parameters[0] : nullptr, arguments.outputs[0], inverse_root_.data());
+    scale_rows(context_, static_cast<const Element*>(arguments.inputs[0]), rows_, features_, epsilon_,
+               affine_ ? arguments.parameters[0] : nullptr, reinterpret_cast<Element*>(arguments.outputs[0]),
+               inverse_root_.data());
   }
 
   void backward(const KernelArguments& arguments) override {
-    const float *input = static_cast<const float*>(arguments.inputs[0]), *gradient = arguments.output_gradients[0];
+    const auto *input = static_cast<const Element*>(arguments.inputs[0]),
+               *gradient = reinterpret_cast<const Element*>(arguments.output_gradients[0]);
     if (affine_)
       scaled_weight_gradient(context_, input, gradient, rows_, features_, inverse_root_.data(),
                              arguments.parameter_gradients[0], arguments.accumulates(0));
     if (arguments.input_gradients[0])
       scaled_input_gradients(context_, input, gradient, affine_ ? arguments.parameters[0] : nullptr, rows_, features_,
-                             inverse_root_.data(), arguments.input_gradients[0]);
+                             inverse_root_.data(), reinterpret_cast<Element*>(arguments.input_gradients[0]));
   }
 
   int64_t workspace_bytes() const override { return inverse_root_.bytes(); }
@@ -285,10 +299,21 @@ class RmsNormKernel : public Kernel {
 }  // namespace
 
 std::unique_ptr<Kernel> make_layer_norm_kernel(const Context& context, const KernelRequest& request) {
-  return std::make_unique<LayerNormKernel>(context, dynamic_cast<const LayerNorm&>(request.definition), request.part);
+  return std::make_unique<LayerNormKernel<float>>(context, dynamic_cast<const LayerNorm&>(request.definition),
+                                                  request.part);
 }
 std::unique_ptr<Kernel> make_rms_norm_kernel(const Context& context, const KernelRequest& request) {
-  return std::make_unique<RmsNormKernel>(context, dynamic_cast<const RmsNorm&>(request.definition), request.part);
+  return std::make_unique<RmsNormKernel<float>>(context, dynamic_cast<const RmsNorm&>(request.definition),
+                                                request.part);
+}
+
+std::unique_ptr<Kernel> make_layer_norm_bf16_kernel(const Context& context, const KernelRequest& request) {
+  const auto* const definition = dynamic_cast<const LayerNorm*>(&request.definition);
+  return definition ? std::make_unique<LayerNormKernel<Bf16>>(context, *definition, request.part) : nullptr;
+}
+std::unique_ptr<Kernel> make_rms_norm_bf16_kernel(const Context& context, const KernelRequest& request) {
+  const auto* const definition = dynamic_cast<const RmsNorm*>(&request.definition);
+  return definition ? std::make_unique<RmsNormKernel<Bf16>>(context, *definition, request.part) : nullptr;
 }
 
 }  // namespace ff::cuda

@@ -51,11 +51,11 @@ void copy_bytes(const Context& context, const void* source, void* destination, i
 }
 
 void widen(const Context& context, const uint16_t* source, float* destination, int64_t elements) {
-  map_elements(context, elements, destination, source, [=] __device__(Bf16 value) { return f32_of(value); });
+  map_elements(context, elements, destination, source, [=] __device__(float value) { return value; });
 }
 
 void narrow(const Context& context, const float* source, uint16_t* destination, int64_t elements) {
-  map_elements(context, elements, destination, source, [=] __device__(float value) { return bf16_of(value); });
+  map_elements(context, elements, destination, source, [=] __device__(float value) { return value; });
 }
 
 void round_to_bf16(const Context& context, const float* source, float* destination, int64_t elements) {
@@ -72,17 +72,23 @@ void add_to(const Context& context, const float* source, float* destination, int
                [=] __device__(float sum, float value) { return sum + value; });
 }
 
-void mask_by_positive(const Context& context, const float* gate, const float* source, float* destination,
+template <class Element>
+void mask_by_positive(const Context& context, const Element* gate, const Element* source, Element* destination,
                       int64_t elements) {
   map_elements(context, elements, destination, std::tuple(gate, source),
                [=] __device__(float gated_by, float value) { return gated_by > 0 ? value : 0.0f; });
 }
+template void mask_by_positive(const Context&, const float*, const float*, float*, int64_t);
+template void mask_by_positive(const Context&, const uint16_t*, const uint16_t*, uint16_t*, int64_t);
 
-void tanh_gradient(const Context& context, const float* output, const float* gradient, float* result,
+template <class Element>
+void tanh_gradient(const Context& context, const Element* output, const Element* gradient, Element* result,
                    int64_t elements) {
   map_elements(context, elements, result, std::tuple(output, gradient),
                [=] __device__(float y, float g) { return g * (1.0f - y * y); });
 }
+template void tanh_gradient(const Context&, const float*, const float*, float*, int64_t);
+template void tanh_gradient(const Context&, const uint16_t*, const uint16_t*, uint16_t*, int64_t);
 
 void add_bias(const Context& context, const float* bias, bool relu, int64_t rows, int64_t columns, float* values) {
   if (bias)
@@ -98,13 +104,14 @@ int64_t sum_rows_scratch_bytes(const Context& context, int64_t rows, int64_t col
   return column_sums_scratch_bytes<1>(context, rows, columns);
 }
 
-void sum_rows(const Context& context, const float* matrix, int64_t rows, int64_t columns, float* sums, bool add,
+template <class Element>
+void sum_rows(const Context& context, const Element* matrix, int64_t rows, int64_t columns, float* sums, bool add,
               void* scratch) {
   column_sums_by_packs<1>(
       context, columns_by_packs(columns, matrix), rows, columns,
       [=] __device__(int64_t row, int64_t column, auto number) {
         constexpr int n = decltype(number)::value;
-        const Pack<float, n> values = load<n>(matrix + row * columns + column);
+        const Pack<float, n> values = load_values<n>(matrix + row * columns + column);
         Sums<1, n> sums;
 #pragma unroll
         for (int j = 0; j < n; ++j) sums.of[0][j] = values.of[j];
@@ -115,6 +122,8 @@ void sum_rows(const Context& context, const float* matrix, int64_t rows, int64_t
       },
       scratch);
 }
+template void sum_rows(const Context&, const float*, int64_t, int64_t, float*, bool, void*);
+template void sum_rows(const Context&, const uint16_t*, int64_t, int64_t, float*, bool, void*);
 
 void transpose(const Context& context, const float* source, int64_t count, int64_t rows, int64_t columns,
                float* destination, bool add) {

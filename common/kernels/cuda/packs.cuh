@@ -6,6 +6,7 @@
 #include <tuple>
 #include <type_traits>
 
+#include "common/kernels/bf16.h"
 #include "common/kernels/cuda/device.cuh"
 
 namespace ff::cuda {
@@ -25,6 +26,29 @@ __device__ inline Pack<Element, n> load(const Element* address) {
 template <int n, class Element>
 __device__ inline void store(Element* address, const Pack<Element, n>& values) {
   *reinterpret_cast<Pack<Element, n>*>(address) = values;
+}
+
+// Kernels compute in f32 on tensors of f32 or bf16: a bf16 is widened when it is used, and a result is rounded to the
+// type of its tensor.
+__device__ inline float value_of(float stored) { return stored; }
+__device__ inline float value_of(Bf16 stored) { return f32_of(stored); }
+__device__ inline void set(float& stored, float value) { stored = value; }
+__device__ inline void set(Bf16& stored, float value) { stored = bf16_of(value); }
+
+template <int n, class Element>
+__device__ inline Pack<float, n> load_values(const Element* address) {
+  const Pack<Element, n> stored = load<n>(address);
+  Pack<float, n> values;
+#pragma unroll
+  for (int j = 0; j < n; ++j) values.of[j] = value_of(stored.of[j]);
+  return values;
+}
+template <int n, class Element>
+__device__ inline void store_values(Element* address, const Pack<float, n>& values) {
+  Pack<Element, n> stored;
+#pragma unroll
+  for (int j = 0; j < n; ++j) set(stored.of[j], values.of[j]);
+  store(address, stored);
 }
 
 // Elements before the first one of a pack.
@@ -58,7 +82,7 @@ __device__ inline void use_batches(const Use& use, int64_t first, int64_t step, 
     if (first + k * step < end) use((first + k * step) * n, batches.of[k]...);
 }
 
-// result[i] = function(source[i]...).
+// result[i] = function(source[i]...), of f32 or bf16.
 template <int n, class Function, class Result, class... Sources>
 __global__ void map_kernel(int64_t elements, Function function, Result* result, const Sources*... sources) {
   constexpr int at_once = n == 1 ? 1 : 2;
@@ -68,12 +92,12 @@ __global__ void map_kernel(int64_t elements, Function function, Result* result, 
       [&](int64_t place, const Pack<Sources, n>&... values) {
         Pack<Result, n> results;
 #pragma unroll
-        for (int j = 0; j < n; ++j) results.of[j] = function(values.of[j]...);
+        for (int j = 0; j < n; ++j) set(results.of[j], function(value_of(values.of[j])...));
         store(result + place, results);
       },
       first, block_threads, packs, load_batch<n, at_once>(sources, first, block_threads, packs)...);
   const int64_t rest = packs * n + threadIdx.x;
-  if (n > 1 && blockIdx.x == 0 && rest < elements) result[rest] = function(sources[rest]...);
+  if (n > 1 && blockIdx.x == 0 && rest < elements) set(result[rest], function(value_of(sources[rest])...));
 }
 
 // result[i] = function(source[i]...) for every i below `elements`. By packs where all of them begin at a multiple of a
@@ -197,28 +221,28 @@ struct RowPacks {
   __device__ int64_t place_of_pack(int64_t number) const { return head + number * pack_size; }
 
   template <int n, class Element>
-  __device__ Pack<Element, n> load(const Element* address) const {
-    if (alike) return ff::cuda::load<n>(address);
-    Pack<Element, n> values;
+  __device__ Pack<float, n> load(const Element* address) const {
+    if (alike) return load_values<n>(address);
+    Pack<float, n> values;
 #pragma unroll
-    for (int j = 0; j < n; ++j) values.of[j] = address[j];
+    for (int j = 0; j < n; ++j) values.of[j] = value_of(address[j]);
     return values;
   }
   template <int n, class Element>
-  __device__ void store(Element* address, const Pack<Element, n>& values) const {
-    if (alike) return ff::cuda::store(address, values);
+  __device__ void store(Element* address, const Pack<float, n>& values) const {
+    if (alike) return store_values(address, values);
 #pragma unroll
-    for (int j = 0; j < n; ++j) address[j] = values.of[j];
+    for (int j = 0; j < n; ++j) set(address[j], values.of[j]);
   }
 };
 
 // Elements of a row that its threads have in registers: of each thread up to `most` packs, and an element that is in
 // none, of each of `sources` tensors.
-template <class Row, int number_of_sources, int most>
+template <class Row, int number_of_sources, int most, class Element>
 class HeldRow {
  public:
   static constexpr int sources = number_of_sources;
-  __device__ HeldRow(const RowPacks& row, const float* const (&source)[sources], int64_t first = Row::thread())
+  __device__ HeldRow(const RowPacks& row, const Element* const (&source)[sources], int64_t first = Row::thread())
       : row_(row), first_(first) {
 #pragma unroll
     for (int k = 0; k < most; ++k)
@@ -228,7 +252,7 @@ class HeldRow {
           packs_[k][s] = row_.template load<pack_size>(source[s] + row_.place_of_pack(first_ + k * Row::threads));
     if (has_single())
 #pragma unroll
-      for (int s = 0; s < sources; ++s) single_[s] = load<1>(source[s] + row_.place_of_single(first_));
+      for (int s = 0; s < sources; ++s) single_[s] = load_values<1>(source[s] + row_.place_of_single(first_));
   }
 
   // use(place, a pack of each source).
@@ -250,11 +274,11 @@ class HeldRow {
 };
 
 // The same of a row of any length, read again each time.
-template <class Row, int number_of_sources, int at_once>
+template <class Row, int number_of_sources, int at_once, class Element>
 class StreamedRow {
  public:
   static constexpr int sources = number_of_sources;
-  __device__ StreamedRow(const RowPacks& row, const float* const (&source)[sources]) : row_(row) {
+  __device__ StreamedRow(const RowPacks& row, const Element* const (&source)[sources]) : row_(row) {
 #pragma unroll
     for (int s = 0; s < sources; ++s) source_[s] = source[s];
   }
@@ -263,14 +287,14 @@ class StreamedRow {
   __device__ void each(const Use& use) const {
     int64_t first = Row::thread();
     do {
-      HeldRow<Row, sources, at_once>(row_, source_, first).each(use);
+      HeldRow<Row, sources, at_once, Element>(row_, source_, first).each(use);
       first += at_once * Row::threads;
     } while (first < row_.packs);
   }
 
  private:
   const RowPacks& row_;
-  const float* source_[sources];
+  const Element* source_[sources];
 };
 
 constexpr int held_packs = 8, streamed_packs = 4;
@@ -281,10 +305,10 @@ constexpr int most_row_threads = 512, most_held_packs = 25, streaming_row_thread
 
 // Rows that fit are read once: those of a warp up to 1,024 elements, those of 256 threads up to 8,192, and one tensor's
 // rows of 512 threads up to 51,200.
-template <class Row, int sources>
+template <class Row, int sources, class Element>
 using RowOf = std::conditional_t<
-    Row::threads == streaming_row_threads, StreamedRow<Row, sources, streamed_packs>,
-    HeldRow<Row, sources, Row::threads == most_row_threads && sources == 1 ? most_held_packs : held_packs>>;
+    Row::threads == streaming_row_threads, StreamedRow<Row, sources, streamed_packs, Element>,
+    HeldRow<Row, sources, Row::threads == most_row_threads && sources == 1 ? most_held_packs : held_packs, Element>>;
 
 // Calls body(RowThreads, row) with so many threads a row. `read_twice`: of one tensor.
 template <bool read_twice = false, class Body>
@@ -300,8 +324,8 @@ void for_each_row_of_packs(const Context& context, int64_t rows, int64_t length,
 }
 
 // destination[place] = function(place, an element of each source) for all elements of a row.
-template <class Data, class Function>
-__device__ inline void map_row(const RowPacks& row, const Data& data, float* destination, const Function& function) {
+template <class Data, class Element, class Function>
+__device__ inline void map_row(const RowPacks& row, const Data& data, Element* destination, const Function& function) {
   data.each([&](int64_t place, const auto& values) {
     auto results = values[0];
 #pragma unroll

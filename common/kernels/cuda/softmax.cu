@@ -1,5 +1,6 @@
 #include "common/operators/softmax.h"
 
+#include "common/kernels/cuda/bf16_kernel.h"
 #include "common/kernels/cuda/device.cuh"
 #include "common/kernels/cuda/kernels.h"
 #include "common/kernels/cuda/packs.cuh"
@@ -52,7 +53,7 @@ void softmax(const Context& context, const float* input, int64_t rows, int64_t c
     const float* x = input + row * classes;
     float* y = output + row * classes;
     const RowPacks packs(classes, x, y);
-    const RowOf<Row, 1> numbers(packs, {x});
+    const RowOf<Row, 1, float> numbers(packs, {x});
     const Exponentials own = own_exponentials(numbers);
     const float largest = Row::max(own.largest), factor = 1.0f / own.template row_sum<Row>(largest);
     map_row(packs, numbers, y, [&](int64_t, float number) { return expf(number - largest) * factor; });
@@ -66,7 +67,7 @@ void softmax_gradient(const Context& context, const float* output, const float* 
     const float *y = output + row * classes, *g = gradient + row * classes;
     float* x = result + row * classes;
     const RowPacks packs(classes, y, g, x);
-    const RowOf<Row, 2> both(packs, {y, g});
+    const RowOf<Row, 2, float> both(packs, {y, g});
     float sum = 0;
     both.each([&](int64_t, const auto& of) {
 #pragma unroll
@@ -123,15 +124,16 @@ void count_rows(const Context& context, const int32_t* labels, const LabelPlaces
 
 // Of every row: the probabilities, -log of the label's, and whether the label has the largest logit (the first one, of
 // equals).
-void losses_of_rows(const Context& context, const float* logits, const RowLabels& labels, int64_t rows, int64_t classes,
-                    int number, float* probabilities, float* losses, float* correct) {
+template <class Element>
+void losses_of_rows(const Context& context, const Element* logits, const RowLabels& labels, int64_t rows,
+                    int64_t classes, int number, float* probabilities, float* losses, float* correct) {
   Fault* fault = context.fault();
   for_each_row_of_packs<true>(context, rows, classes, [=] __device__(auto row_threads, int64_t row) {
     using Row = decltype(row_threads);
-    const float* x = logits + row * classes;
+    const Element* x = logits + row * classes;
     float* own_probabilities = probabilities + row * classes;
     const RowPacks packs(classes, x, own_probabilities);
-    const RowOf<Row, 1> row_logits(packs, {x});
+    const RowOf<Row, 1, Element> row_logits(packs, {x});
     const Exponentials own = own_exponentials(row_logits);
     const float largest = Row::max(own.largest);
     const bool labelled = labels.of(row) >= 0 && labels.of(row) < classes;
@@ -143,23 +145,24 @@ void losses_of_rows(const Context& context, const float* logits, const RowLabels
     if (Row::thread() != 0) return;
     if (labels.counts(row) && !in_range(labels.of(row), classes, number, fault)) return;
     const float row_factor = labels.factor_of(row);
-    losses[row] = labels.counts(row) ? row_factor * (largest - x[label] + logf(sum)) : 0.0f;
-    correct[row] = x[label] == largest && earlier_equal == 0 ? row_factor : 0.0f;
+    losses[row] = labels.counts(row) ? row_factor * (largest - value_of(x[label]) + logf(sum)) : 0.0f;
+    correct[row] = value_of(x[label]) == largest && earlier_equal == 0 ? row_factor : 0.0f;
   });
 }
 
 // Of every row the statistics of its logits of these classes, exp(logit - largest), and the largest.
-void statistics_of_rows(const Context& context, const float* logits, const RowLabels& labels, int64_t rows,
+template <class Element>
+void statistics_of_rows(const Context& context, const Element* logits, const RowLabels& labels, int64_t rows,
                         Interval own, int64_t classes, int number, float* exponentials, float* largest_logits,
                         float* statistics) {
   Fault* fault = context.fault();
   const int64_t count = own.size();
   for_each_row_of_packs<true>(context, rows, count, [=] __device__(auto row_threads, int64_t row) {
     using Row = decltype(row_threads);
-    const float* x = logits + row * count;
+    const Element* x = logits + row * count;
     float* own_exponentials_of_row = exponentials + row * count;
     const RowPacks packs(count, x, own_exponentials_of_row);
-    const RowOf<Row, 1> row_logits(packs, {x});
+    const RowOf<Row, 1, Element> row_logits(packs, {x});
     float largest = -FLT_MAX;
     row_logits.each([&](int64_t, const auto& of) {
 #pragma unroll
@@ -183,10 +186,10 @@ void statistics_of_rows(const Context& context, const float* logits, const RowLa
     const auto put = [&](CrossEntropyStatistics which, float value) {
       statistics[static_cast<int64_t>(which) * rows + row] = value;
     };
-    const bool is_largest = has_label && x[label] == largest && earlier_equals == 0;
+    const bool is_largest = has_label && value_of(x[label]) == largest && earlier_equals == 0;
     put(CrossEntropyStatistics::largest, largest);
     put(CrossEntropyStatistics::sum, sum);
-    put(CrossEntropyStatistics::label_logit, has_label ? x[label] : 0.0f);
+    put(CrossEntropyStatistics::label_logit, has_label ? value_of(x[label]) : 0.0f);
     put(CrossEntropyStatistics::label_rank, is_largest ? 2.0f : has_label ? 1.0f : 0.0f);
   });
 }
@@ -213,7 +216,7 @@ void losses_from_statistics(const Context& context, const float* statistics, int
     const float factor = expf(largest_logits[row] - largest) / sum;
     float* of_row = probabilities + row * count;
     const RowPacks packs(count, of_row);
-    map_row(packs, RowOf<Row, 1>(packs, {of_row}), of_row,
+    map_row(packs, RowOf<Row, 1, float>(packs, {of_row}), of_row,
             [&](int64_t, float exponential) { return exponential * factor; });
     if (Row::thread() != 0 || !losses) return;
     const float row_factor = labels.factor_of(row);
@@ -223,20 +226,24 @@ void losses_from_statistics(const Context& context, const float* statistics, int
 }
 
 // `first_class`: of the probabilities.
+template <class Element>
 void loss_gradients(const Context& context, const float* probabilities, const RowLabels& labels, int64_t rows,
-                    int64_t first_class, int64_t classes, float scale, float* result) {
+                    int64_t first_class, int64_t classes, float scale, Element* result) {
   for_each_row_of_packs(context, rows, classes, [=] __device__(auto row_threads, int64_t row) {
     using Row = decltype(row_threads);
     const float* p = probabilities + row * classes;
-    float* of_row = result + row * classes;
+    Element* of_row = result + row * classes;
     const RowPacks packs(classes, p, of_row);
-    const RowOf<Row, 1> row_probabilities(packs, {p});
+    const RowOf<Row, 1, float> row_probabilities(packs, {p});
     const int64_t label = labels.of(row) - first_class;
     const float row_scale = labels.factor_of(row) * scale;
     map_row(packs, row_probabilities, of_row,
             [&](int64_t c, float probability) { return (probability - (c == label ? 1.0f : 0.0f)) * row_scale; });
   });
 }
+
+// Logits and their gradient are f32 or bf16, probabilities and losses f32.
+template <class Element>
 class SoftmaxCrossEntropyKernel : public Kernel {
  public:
   SoftmaxCrossEntropyKernel(const Context& context, const SoftmaxCrossEntropy& loss, const KernelRequest& request)
@@ -250,7 +257,7 @@ class SoftmaxCrossEntropyKernel : public Kernel {
   void set_part(const Block& part, const std::string&) override { places_ = LabelPlaces(loss_, part); }
 
   void forward_statistics(const KernelArguments& arguments) override {
-    statistics_of_rows(context_, static_cast<const float*>(arguments.inputs[0]), labels(arguments), rows_, own_,
+    statistics_of_rows(context_, static_cast<const Element*>(arguments.inputs[0]), labels(arguments), rows_, own_,
                        classes_, number_, probabilities_.data(), largest_.data(), arguments.statistics);
   }
   void forward(const KernelArguments& arguments) override {
@@ -262,13 +269,13 @@ class SoftmaxCrossEntropyKernel : public Kernel {
                              writes ? arguments.outputs[0] : nullptr, writes ? arguments.outputs[1] : nullptr);
       return;
     }
-    losses_of_rows(context_, static_cast<const float*>(arguments.inputs[0]), labels(arguments), rows_, classes_,
+    losses_of_rows(context_, static_cast<const Element*>(arguments.inputs[0]), labels(arguments), rows_, classes_,
                    number_, probabilities_.data(), arguments.outputs[0], arguments.outputs[1]);
   }
   void backward(const KernelArguments& arguments) override {  // (softmax - one-hot) * weight / number of losses
     if (arguments.input_gradients[0])
       loss_gradients(context_, probabilities_.data(), labels(arguments), rows_, own_.begin, own_.size(), scale_,
-                     arguments.input_gradients[0]);
+                     reinterpret_cast<Element*>(arguments.input_gradients[0]));
   }
   int64_t workspace_bytes() const override { return probabilities_.bytes() + largest_.bytes() + factor_.bytes(); }
 
@@ -296,8 +303,13 @@ std::unique_ptr<Kernel> make_softmax_kernel(const Context& context, const Kernel
   return std::make_unique<SoftmaxKernel>(context, dynamic_cast<const Softmax&>(request.definition), request.part);
 }
 std::unique_ptr<Kernel> make_softmax_cross_entropy_kernel(const Context& context, const KernelRequest& request) {
-  return std::make_unique<SoftmaxCrossEntropyKernel>(
+  return std::make_unique<SoftmaxCrossEntropyKernel<float>>(
       context, dynamic_cast<const SoftmaxCrossEntropy&>(request.definition), request);
+}
+
+std::unique_ptr<Kernel> make_softmax_cross_entropy_bf16_kernel(const Context& context, const KernelRequest& request) {
+  const auto* const definition = dynamic_cast<const SoftmaxCrossEntropy*>(&request.definition);
+  return definition ? std::make_unique<SoftmaxCrossEntropyKernel<Bf16>>(context, *definition, request) : nullptr;
 }
 
 }  // namespace ff::cuda
