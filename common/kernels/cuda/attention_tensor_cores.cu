@@ -426,10 +426,7 @@ void launch_kernels(const Context& context, const AttentionTensors& t, int64_t s
 }  // namespace
 
 bool attention_by_tensor_cores(const Context& context, const AttentionTensors& tensors) {
-  if (context.precision != Precision::tf32 || tensors.head_channels > 128) return false;
-  int capability = 0;
-  FF_CHECK(cudaDeviceGetAttribute(&capability, cudaDevAttrComputeCapabilityMajor, context.device));
-  return capability >= 8;
+  return context.precision == Precision::tf32 && context.has_tf32 && tensors.head_channels <= 128;
 }
 
 void attention_products_by_tensor_cores(const Context& context, const AttentionTensors& t, int64_t samples,
