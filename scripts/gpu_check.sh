@@ -272,10 +272,10 @@ run_steps() {
   extra "NCCL, 4 ranks" 60 "${mpirun[@]}" -n 4 "$ranks" nccl --seconds 30
   extra "MPI, 4 ranks" 40 "${mpirun[@]}" -n 4 "$ranks" mpi --seconds 20
   extra "kernel benchmark" 60 "$BIN/bench_kernels"
-  extra "PyTorch, tf32" 150 "${pytorch[@]}" --precision tf32 --pytorch eager graph compiled --out "$OUT/pytorch_tf32.md"
-  extra "PyTorch, bf16" 150 "${pytorch[@]}" --precision bf16 --pytorch eager graph compiled --out "$OUT/pytorch_bf16.md"
   # goes on where the table ends
-  extra "predicted, more" 0 "${networks[@]}" predicted --within @within --out "$OUT/predicted.md"
+  extra "predicted, more" 100 "${networks[@]}" predicted --within @within --out "$OUT/predicted.md"
+  extra "PyTorch, bf16" 120 "${pytorch[@]}" --precision bf16 --pytorch eager graph --out "$OUT/pytorch_bf16.md"
+  extra "PyTorch, tf32" 0 "${pytorch[@]}" --precision tf32 --pytorch eager graph --out "$OUT/pytorch_tf32.md"
 }
 
 print_table() {
