@@ -30,7 +30,8 @@ struct MeasurementSettings {
   // of a GPU: so long a row of the same kernel is timed as a whole, as part of a CUDA graph (Backend::times_in_row_us);
   // 0: each alone
   double row_us = 0;
-  int gpu = -1;                           // number of the GPU that is measured; -1: the CPU
+  double warm_up_ms = 0;  // of work before the first measurement: a GPU that was idle raises its clocks meanwhile
+  int gpu = -1;           // number of the GPU that is measured; -1: the CPU
   Precision precision = Precision::fp32;  // of a GPU's products
 };
 

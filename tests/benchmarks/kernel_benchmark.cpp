@@ -94,12 +94,15 @@ Vector<Case> tiny_cases() {
 
 // A graph whose operator "tested" is this one.
 Graph graph_of(const Case& one, Precision precision) {
-  Json inputs = Json::array(), names = Json::array();
+  Json inputs = Json::array(), names = Json::array(), operators = Json::array();
   for (const int i : one.inputs.indices()) {
     Json shape = Json::array({"batch"});
     for (size_t axis = 1; axis < one.inputs[i].size(); ++axis) shape.push_back(one.inputs[i][axis]);
-    names.push_back("x" + std::to_string(i));
-    inputs.push_back({{"name", names.back()}, {"shape", shape}, {"dtype", one.type == "embedding" ? "i32" : "f32"}});
+    const std::string name = "x" + std::to_string(i);
+    inputs.push_back({{"name", name}, {"shape", shape}, {"dtype", one.type == "embedding" ? "i32" : "f32"}});
+    names.push_back(one.type == "embedding" ? name : "r" + name);
+    // Activations are bf16, which the graph's own inputs are not.
+    if (one.type != "embedding") operators.push_back({{"name", "r" + name}, {"type", "relu"}, {"inputs", {name}}});
   }
   if (one.type == "softmax_cross_entropy") {
     Json label = inputs[0]["shape"];
@@ -107,7 +110,7 @@ Graph graph_of(const Case& one, Precision precision) {
     names.push_back("label");
     inputs.push_back({{"name", "label"}, {"shape", label}, {"dtype", "i32"}});
   }
-  Json operators = {{{"name", "tested"}, {"type", one.type}, {"inputs", names}, {"attributes", one.attributes}}};
+  operators.push_back({{"name", "tested"}, {"type", one.type}, {"inputs", names}, {"attributes", one.attributes}});
   if (one.type != "softmax_cross_entropy") {  // a graph needs a loss
     inputs.push_back({{"name", "z"}, {"shape", {"batch", 2}}, {"dtype", "f32"}});
     inputs.push_back({{"name", "class"}, {"shape", {"batch"}}, {"dtype", "i32"}});
