@@ -54,8 +54,8 @@ bool built_with_cuda();
 // is none.
 int cuda_device_count();
 
-// The GPU with this number, and its memory; bf16: its kernels compute in TF32 (converted_kernel.h). MachineError
-// when there is no such GPU.
+// The GPU with this number, and its memory; bf16: products of converted values (converted_kernel.h) are TF32.
+// MachineError when there is no such GPU.
 std::unique_ptr<CudaBackend> make_cuda_backend(int device = 0, Precision precision = Precision::fp32);
 
 // What a GPU's profile says about the machine that it was measured on.
