@@ -305,7 +305,7 @@ def pytorch_side(kind, graph_path, iterations, device, precision, modes):
     parameters = sum(value.numel() for name, value in model.named_parameters()
                      if not re.search(r"\.bias_hh_l\d+$", name))
     optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE, momentum=MOMENTUM)
-    half = (lambda: torch.autocast("cuda", torch.bfloat16)) if precision == "bf16" else contextlib.nullcontext
+    half = (lambda: torch.autocast(device, torch.bfloat16)) if precision == "bf16" else contextlib.nullcontext
 
     def times_of(mode):
         forward = torch.compile(model, mode="reduce-overhead") if mode == "compiled" else model
@@ -517,7 +517,7 @@ def main():
                         help=f"any of: {', '.join(NETWORKS)}; with --device cuda: {', '.join(NETWORKS_ON_GPU)}")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu", help="default: cpu")
     parser.add_argument("--precision", choices=["fp32", "tf32", "bf16"], default="fp32",
-                        help="of products and convolutions on a GPU; default: fp32")
+                        help="of both sides; default: fp32")
     parser.add_argument("--pytorch", nargs="+", choices=["eager", "graph", "compiled"], default=["eager"],
                         metavar="MODE", help="how PyTorch runs: eager, graph, compiled (a GPU); the ratio is of the "
                         "fastest; default: eager")
