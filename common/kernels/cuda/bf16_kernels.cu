@@ -28,23 +28,6 @@ void relu(const Context& context, Bf16* values, int64_t elements) {
   map_elements(context, elements, values, before, [=] __device__(float value) { return value > 0 ? value : 0.0f; });
 }
 
-__device__ inline Bf16 rounded(float value) { return bf16_of(value); }
-__device__ inline Bf16 rounded(Bf16 value) { return value; }
-
-// `table` has these rows of the vocabulary; other tokens give zeros.
-template <class Element>
-void look_up(const Context& context, const Element* table, Interval rows, const int32_t* tokens, int64_t count,
-             int64_t channels, int64_t vocabulary, int number, Bf16* output) {
-  Fault* fault = context.fault();
-  for_each_index(context, count * channels, [=] __device__(int64_t i) {
-    const int64_t t = i / channels, channel = i - t * channels;
-    const int32_t token = tokens[t];
-    if (channel == 0) in_range(token, vocabulary, number, fault);
-    const bool own = token >= rows.begin && token < rows.end;
-    output[i] = own ? rounded(table[(token - rows.begin) * channels + channel]) : Bf16{0};
-  });
-}
-
 // input [rows, in], weight [out, in], bias [out] -> output [rows, out].
 class LinearBf16 : public Bf16Kernel {
  public:

@@ -2,22 +2,28 @@
 
 #include "common/kernels/cuda/device.cuh"
 #include "common/kernels/cuda/kernels.h"
+#include "common/kernels/cuda/packs.cuh"
 
 namespace ff::cuda {
-namespace {
-
-// `table` has these rows of the vocabulary; other tokens give zeros.
-void look_up(const Context& context, const float* table, Interval rows, const int32_t* tokens, int64_t count,
-             int64_t channels, int64_t vocabulary, int number, float* output) {
+template <class Table, class Output>
+void look_up(const Context& context, const Table* table, Interval rows, const int32_t* tokens, int64_t count,
+             int64_t channels, int64_t vocabulary, int number, Output* output) {
   Fault* fault = context.fault();
   for_each_index(context, count * channels, [=] __device__(int64_t i) {
     const int64_t t = i / channels, channel = i - t * channels;
     const int32_t token = tokens[t];
     if (channel == 0) in_range(token, vocabulary, number, fault);
     const bool own = token >= rows.begin && token < rows.end;
-    output[i] = own ? table[(token - rows.begin) * channels + channel] : 0.0f;
+    set(output[i], own ? value_of(table[(token - rows.begin) * channels + channel]) : 0.0f);
   });
 }
+template void look_up(const Context&, const float*, Interval, const int32_t*, int64_t, int64_t, int64_t, int, float*);
+template void look_up(const Context&, const float*, Interval, const int32_t*, int64_t, int64_t, int64_t, int,
+                      uint16_t*);
+template void look_up(const Context&, const uint16_t*, Interval, const int32_t*, int64_t, int64_t, int64_t, int,
+                      uint16_t*);
+
+namespace {
 
 // How often each row of the table is used, and one place of each token in use: whichever came first. Which one does not
 // matter for the result.

@@ -91,6 +91,12 @@ struct StridedLoops {
 void copy_strided(const Context& context, const StridedLoops& loops, const float* source, float* destination);
 void add_strided(const Context& context, const StridedLoops& loops, const float* source, float* destination);
 
+// embedding.cu: output [count, channels], rows of a table of f32 or bf16, which has these rows of the vocabulary; other
+// tokens give zeros, those beyond the vocabulary are a fault (Context::fault_number).
+template <class Table, class Output>
+void look_up(const Context& context, const Table* table, Interval rows, const int32_t* tokens, int64_t count,
+             int64_t channels, int64_t vocabulary, int number, Output* output);
+
 // softmax.cu: over the rows of [rows, classes]; output may be input.
 void softmax(const Context& context, const float* input, int64_t rows, int64_t classes, float* output);
 // Its input's gradient from its output and the output's gradient; the two gradients may be one buffer.
