@@ -6,6 +6,8 @@
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
+#include <chrono>
+#include <thread>
 #include <vector>
 
 #include "tests/cuda_stand_in/wrong_kernels.h"
@@ -343,19 +345,24 @@ TEST_CASE("cuDNN checks the workspace") {
   CHECK(forward(400) == CUDNN_STATUS_NOT_SUPPORTED);
 }
 
-// Two ranks, each a process, call what `run` says; what the parent's rank ended with.
+// So many ranks, each a process, call what `run` says; what the parent's rank, 0, ended with.
 template <class Run>
-static std::string two_ranks(const Run& run) {
+static std::string outcome_of_ranks(int ranks, const Run& run) {
   ncclUniqueId id;
   REQUIRE(ncclGetUniqueId(&id) == ncclSuccess);
-  const pid_t child = fork();
-  const int rank = child == 0 ? 1 : 0;
+  std::vector<pid_t> children;
+  int rank = 0;
+  while (rank == 0 && static_cast<int>(children.size()) + 1 < ranks) {
+    const pid_t child = fork();
+    if (child == 0) rank = static_cast<int>(children.size()) + 1;
+    else children.push_back(child);
+  }
   setenv("NCCL_HOSTID", std::to_string(rank).c_str(), 1);
   std::string outcome;
   {
     Device device;
     ncclComm_t world = nullptr, second = nullptr;
-    ncclCommInitRank(&world, 2, id, rank);
+    ncclCommInitRank(&world, ranks, id, rank);
     ncclCommSplit(world, 0, rank, &second, nullptr);
     run(device, rank, world, second);
     cudaEventRecord(device.event, device.stream);
@@ -373,9 +380,13 @@ static std::string two_ranks(const Run& run) {
     ncclCommAbort(second);
     ncclCommAbort(world);
   }
-  if (child == 0) _exit(0);
-  waitpid(child, nullptr, 0);
+  if (rank > 0) _exit(0);
+  for (const pid_t child : children) waitpid(child, nullptr, 0);
   return outcome;
+}
+template <class Run>
+static std::string two_ranks(const Run& run) {
+  return outcome_of_ranks(2, run);
 }
 
 TEST_CASE("NCCL: ranks that call in the same order agree") {
@@ -383,6 +394,30 @@ TEST_CASE("NCCL: ranks that call in the same order agree") {
           ncclAllReduce(device.source, device.destination, 64, ncclFloat32, ncclSum, world, device.stream);
           ncclAllReduce(device.destination, device.destination, 64, ncclFloat32, ncclSum, second, device.stream);
         }) == "no error 4");
+}
+
+// Rank 0 waits for rank 1 in both directions. When it has taken what rank 1 sent, whom it waits for stays the same;
+// rank 1, which has not looked since, must not conclude that all wait for ever.
+TEST_CASE("NCCL: a rank that has not seen yet that its data was taken is not in a circle") {
+  for (int round = 0; round < 10; ++round)
+    CHECK(outcome_of_ranks(3, [](Device& device, int rank, ncclComm_t world, ncclComm_t) {
+            const auto send = [&](int to) { ncclSend(device.source, 64, ncclFloat32, to, world, device.stream); };
+            const auto receive = [&](int from) {
+              ncclRecv(device.destination, 64, ncclFloat32, from, world, device.stream);
+            };
+            if (rank == 0) {
+              ncclGroupStart();
+              receive(1);
+              send(1);
+              ncclRecv(device.floats(64), 64, ncclFloat32, 2, world, device.stream);
+              ncclGroupEnd();
+            } else if (rank == 1) {
+              std::this_thread::sleep_for(std::chrono::milliseconds(20));  // until the others wait for it
+              send(0), receive(0), receive(2);
+            } else {
+              send(1), send(0);
+            }
+          }) == "no error 1");
 }
 
 TEST_CASE("NCCL: two communicators in another order on one rank block each other, which is found") {

@@ -126,14 +126,16 @@ struct Running {
 };
 
 // What a rank that is blocked tells the others: that it looked again, at which operation, and whom it waits for. If
-// all ranks that can be reached from one are blocked, and each of them has looked twice since all were seen so, then
-// they wait for ever: whatever could arrive has arrived. A rank that was seen before another one had begun may not have
-// looked at what that one sent: so all are seen anew when one of them changes.
+// all ranks that can be reached from one are blocked, and nothing changes while each of them looks twice, and twice
+// again, then they wait for ever. In the first round each takes what has arrived; in the second one each sees whether
+// what it gave was taken, which whom it waits for need not show (one that waits for the same rank in both directions).
+// Twice, because the first look may have begun before the round. A rank that was seen before another one had begun may
+// not have looked at what that one sent: so all are seen anew when one of them changes.
 class Blocked {
  public:
   static std::string circle(const NcclStandInCommunicator& own, const Running& running, const Operation& operation,
                             const std::set<int>& waits_for) {
-    static std::map<std::string, std::pair<uint64_t, std::map<int, Seen>>> seen;  // by path
+    static std::map<std::string, Observation> observations;  // by path
     const int self = own.world_ranks[static_cast<size_t>(own.rank)];
     const std::string verdict = own.directory + "/deadlock";  // of the rank that finds it first
     if (std::string known; read_file(verdict, known)) return known;
@@ -143,19 +145,23 @@ class Blocked {
     for (int rank : waits_for) waits += " " + std::to_string(rank);
     write_file(own.directory, "blocked-" + std::to_string(self),
                std::to_string(serial) + " " + std::to_string(running.polls) + waits + "\n" + operation.text());
-    auto& [begun, first] = seen[own.directory + std::to_string(self)];
-    if (begun != serial) begun = serial, first.clear();
+    Observation& before = observations[own.directory + std::to_string(self)];
+    if (before.own_operation != serial) before = {serial, 0, {}};
     std::map<int, std::string> found{{self, operation.text()}};
     const std::map<int, Seen> now = reached_from(own, self, waits_for, found);
     const auto same = [](const auto& a, const auto& b) {
       return a.first == b.first && a.second.operation == b.second.operation && a.second.waits_for == b.second.waits_for;
     };
-    if (now.empty() || !std::equal(now.begin(), now.end(), first.begin(), first.end(), same)) {
-      first = now;
+    if (now.empty() || !std::equal(now.begin(), now.end(), before.ranks.begin(), before.ranks.end(), same)) {
+      before = {serial, 0, now};
       return "";
     }
     for (const auto& [rank, other] : now)
-      if (other.polls < first.at(rank).polls + 2) return "";
+      if (other.polls < before.ranks.at(rank).polls + 2) return "";
+    if (++before.rounds < 2) {
+      before.ranks = now;
+      return "";
+    }
     std::string text;
     for (const auto& [rank, its_operation] : found)
       text += (text.empty() ? "rank " : "; rank ") + std::to_string(rank) + " in " + its_operation;
@@ -173,6 +179,11 @@ class Blocked {
   struct Seen {
     uint64_t operation, polls;
     std::vector<int> waits_for;
+  };
+  struct Observation {
+    uint64_t own_operation = 0;
+    int rounds = 0;  // that are complete
+    std::map<int, Seen> ranks;
   };
 
   // The other ranks that one waits for, and those that these wait for; empty: not all of them are blocked.
