@@ -1,5 +1,7 @@
 // ffsearch: command line only.
 #include <malloc.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -7,8 +9,10 @@
 #include <cmath>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <iostream>
+#include <memory>
 #include <new>
 #include <sstream>
 #include <system_error>
@@ -615,6 +619,24 @@ void keep_freed_memory() {
 #endif
 }
 
+// Pages of 2 MB for a quarter of the machine's memory, where the kernel gives them on request only (Ubuntu's default):
+// fewer faults and fewer misses of the TLB. The heap grows at once, without a page of it being touched, and keeps what
+// is freed. Not under a limit of memory, which the address space would count against.
+void ask_for_huge_pages() {
+#if defined(__GLIBC__) && defined(MADV_HUGEPAGE)
+  for (const auto resource : {RLIMIT_AS, RLIMIT_DATA})
+    if (rlimit limit{}; getrlimit(resource, &limit) != 0 || limit.rlim_cur != RLIM_INFINITY) return;
+  const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  const size_t bytes = static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) / 4 * page;
+  void* const room = std::malloc(bytes);
+  if (!room) return;
+  void* begin = room;
+  size_t left = bytes;
+  if (std::align(page, page, begin, left)) madvise(begin, left / page * page, MADV_HUGEPAGE);
+  std::free(room);
+#endif
+}
+
 // Of --simulator checked: what repeats the wrong answer.
 std::string write_disagreement(const ff::SimulationDisagreement& error) {
   constexpr const char *before = "checked-before.json", *proposed = "checked-proposed.json";
@@ -725,6 +747,7 @@ int run_and_report(const CLI::App& app, const Options& options, ff::BestKnown& b
 
 int main(int argc, char** argv) {
   keep_freed_memory();
+  ask_for_huge_pages();
   keep_reserve();
   CLI::App app{"finds a fast parallelization strategy for training a DNN on given devices", "ffsearch"};
   Options options;
