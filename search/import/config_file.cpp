@@ -30,13 +30,13 @@ std::string OperatorWriter::with_dropout(const std::string& name, const std::str
 }
 
 std::string OperatorWriter::activation(const std::string& prefix, const std::string& input, const std::string& function,
-                                       const std::string& key) {
+                                       const std::string& key, const std::string& written) {
   if (function == "silu" || function == "swish") return add(prefix + "silu", "silu", {input}, {});
   if (function == "relu") return add(prefix + "relu", "relu", {input}, {});
   if (function == "gelu") return add(prefix + "gelu", "gelu", {input}, {});
   if (function == "gelu_new" || function == "gelu_fast" || function == "gelu_pytorch_tanh")
     return add(prefix + "gelu", "gelu", {input}, {{"approximate", "tanh"}});
-  settings_.refuse(key, "found \"" + function + "\"" +
+  settings_.refuse(key, "found \"" + (written.empty() ? function : written) + "\"" +
                             suggestion(function, {"gelu", "gelu_new", "gelu_pytorch_tanh", "relu", "silu"}));
 }
 

@@ -65,9 +65,10 @@ class OperatorWriter {
                   const Json& attributes);
   std::string linear(const std::string& name, const std::string& input, int64_t features, bool bias);
   std::string with_dropout(const std::string& name, const std::string& input, double rate);
-  // As Hugging Face names the function; `key` is the setting that has the name, for the error.
+  // As Hugging Face names the function. For the error: `key` is the setting that has the name, `written` what it says
+  // (empty: the name).
   std::string activation(const std::string& prefix, const std::string& input, const std::string& function,
-                         const std::string& key);
+                         const std::string& key, const std::string& written = "");
   // Of the last operator: the group that it shares its parameters with.
   void share_parameters(const std::string& group) { operators_.back()["parameters"] = group; }
 

@@ -8,8 +8,10 @@ namespace {
 struct T5 {
   int64_t channels, head_channels, heads, inner, encoder_layers, decoder_layers, vocabulary, buckets, max_distance;
   double dropout, epsilon;
-  std::string activation;
-  bool gated, tied;
+  std::string feed_forward;  // as the file says it: "gated-gelu"
+  bool tied;
+  std::string activation = feed_forward;
+  bool gated = false;
 };
 
 T5 read_t5(const ConfigSettings& settings) {
@@ -25,7 +27,6 @@ T5 read_t5(const ConfigSettings& settings) {
            settings.number("dropout_rate", 0.1, 1),
            settings.number("layer_norm_epsilon", 1e-6),
            settings.text("feed_forward_proj", "relu"),
-           false,
            settings.flag("tie_word_embeddings", true)};
   if (const std::string prefix = "gated-"; model.activation.starts_with(prefix)) {
     model.gated = true;
@@ -115,7 +116,7 @@ class T5Writer : private OperatorWriter {
     const std::string read = norm(prefix + "norm", x);
     std::string inner =
         activation(prefix, linear(prefix + (model_.gated ? "gate" : "expand"), read, model_.inner, false),
-                   model_.activation, "feed_forward_proj");
+                   model_.activation, "feed_forward_proj", model_.feed_forward);
     if (model_.gated) inner = add(prefix + "mul", "mul", {inner, linear(prefix + "up", read, model_.inner, false)}, {});
     inner = with_dropout(prefix + "dropout", inner, model_.dropout);
     return added(prefix + "feed_forward", x,

@@ -574,6 +574,11 @@ Family read_family(const JsonPlace& config, const ConfigSettings& settings, int6
   if (type == "vit") return vit(settings, notes);
   if (type == "llama" || type == "mistral" || type == "qwen2" || type == "phi3")
     return llama(settings, type, sequence, notes);
+  if (settings.find("kv_lora_rank") || type == "deepseek_v2" || type == "deepseek_v3")
+    config.at("model_type")
+        .fail("found \"" + type +
+              "\", whose multi-head latent attention is not supported: no operator has keys and values of a common "
+              "low rank");
   config.at("model_type").fail("found \"" + type + "\"" + suggestion(type, transformer_families()));
 }
 

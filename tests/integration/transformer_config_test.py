@@ -202,13 +202,24 @@ class TransformerConfig(unittest.TestCase):
                 self.assertFalse((self.work / "g.json").exists())
 
     def test_a_family_that_is_not_known(self):
-        self.write("llama")
-        config = json.loads((self.work / "config.json").read_text())
-        (self.work / "config.json").write_text(json.dumps({**config, "model_type": "mamba"}))
-        done = self.run_program(BUILD / "ffsearch", "import", "config.json", "--sequence", 8, "--batch", 4, "--out",
-                                "g.json")
-        self.assertEqual(done.returncode, 1)
-        self.assertIn('config.json: /model_type: found "mamba"', done.stderr)
+        latent = ("whose multi-head latent attention is not supported: no operator has keys and values of a common low "
+                  "rank")
+        for family, more, message in (
+                ("llama", {"model_type": "mamba"}, '/model_type: found "mamba"'),
+                ("deepseek", {"model_type": "deepseek_v2"}, f'/model_type: found "deepseek_v2", {latent}\n'),
+                ("deepseek", {"model_type": "deepseek_v3", "kv_lora_rank": 512},
+                 f'/model_type: found "deepseek_v3", {latent}\n'),
+                ("llama", {"model_type": "minicpm3", "kv_lora_rank": 256},
+                 f'/model_type: found "minicpm3", {latent}\n'),
+                ("t5", {"feed_forward_proj": "gated-mish"}, '/feed_forward_proj: found "gated-mish"; known: gelu, '),
+                ("t5", {"feed_forward_proj": "gated-silo"},
+                 '/feed_forward_proj: found "gated-silo"; did you mean "silu"?\n')):
+            with self.subTest(**more):
+                self.write(family, **more)
+                done = self.run_program(BUILD / "ffsearch", "import", "config.json", "--sequence", 8, "--batch", 4,
+                                        "--out", "g.json")
+                self.assertEqual(done.returncode, 1)
+                self.assertIn(f"config.json: {message}", done.stderr)
 
 
 if __name__ == "__main__":
