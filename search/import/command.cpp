@@ -85,32 +85,11 @@ CommandResult import_configuration(const ImportOptions& options) {
 
 }  // namespace
 
-namespace {
-
-// Batch normalizations that the file computes with their running statistics.
-std::string note_on_normalizations(const importing::Model& model) {
-  int64_t all = 0, kept = 0;
-  for (const importing::Node& node : model.nodes) {
-    if (node.op != "BatchNormalization") continue;
-    ++all;
-    const bool trains = model.opset < 14 ? node.outputs.size() > 1 : model.integer(node, "training_mode", 0) != 0;
-    kept += trains ? 0 : 1;
-  }
-  return kept == 0 ? ""
-                   : std::to_string(kept) + " of " + std::to_string(all) +
-                         " batch normalizations of the file use their running statistics; here they are trained with "
-                         "the statistics of the batch";
-}
-
-}  // namespace
-
 CommandResult run_import(const ImportOptions& options) {
   if (is_configuration(options.model)) return import_configuration(options);
   const auto start = std::chrono::steady_clock::now();
   expect_all_writable({options.out, options.weights}, {options.model});
-  importing::Model model = importing::read_onnx_file(options.model);
-  const std::string note = note_on_normalizations(model);
-  const ImportedModel imported = import_model(std::move(model), options);
+  ImportedModel imported = import_model(importing::read_onnx_file(options.model), options);
   write_json_file(options.out, imported.graph);
   if (!options.weights.empty()) write_file_atomically(options.weights, imported.weights);
   const double elapsed_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -127,7 +106,7 @@ CommandResult run_import(const ImportOptions& options) {
                 options.out + ": the graph, of " + std::to_string(options.batch) + " samples\n";
   if (!options.weights.empty()) result.text += options.weights + ": the parameters, for ffexec --load\n";
   result.text += text_of_initializers(imported.initializers);
-  if (!note.empty()) result.notes.push_back(note);
+  result.notes = std::move(imported.notes);
   if (!imported.has_loss)
     result.text +=
         "the graph has no loss yet, which training needs: add one by hand, import with --loss cross-entropy, or export "

@@ -5,6 +5,7 @@
 #include <tuple>
 
 #include "search/import/convert.h"
+#include "search/import/notes.h"
 
 namespace ff::importing {
 namespace {
@@ -341,9 +342,7 @@ void convert_cast(Conversion& c, const Node& node) {
 void convert_dropout(Conversion& c, const Node& node) {
   const Value x = c.value(node, 0);
   const double rate = c.model.number_or_input(node, "ratio", 1, 0.5);
-  const Constant* training = c.constant(node, 2);
-  const bool drops = training && training->is_scalar() && training->at(0) != 0 && rate > 0;
-  c.set(node, 0, drops ? c.add_elementwise(node, "dropout", x, {{"rate", rate}}) : x);
+  c.set(node, 0, drops(c.model, node) ? c.add_elementwise(node, "dropout", x, {{"rate", rate}}) : x);
 }
 
 void convert_unary(Conversion& c, const Node& node) {

@@ -129,6 +129,7 @@ Layer layer_of(Conversion& c, const Node& node) {
   const Constant &weight = c.required_constant(node, 1, "the weights"),
                  &recurrent = c.required_constant(node, 2, "the recurrent weights");
   const Constant* bias = c.constant(node, 3);
+  if (node.has_input(3) && !bias) c.fail(node, "has biases that are no constants");
   const Value x = c.value(node, 0);
   if (c.model.integer(node, "layout", 0) != 0) c.fail(node, "has layout 1, which is not understood");
   const int64_t directions = weight.shape[0], hidden = recurrent.shape[2];

@@ -6,6 +6,7 @@
 
 #include "common/errors.h"
 #include "search/import/analysis.h"
+#include "search/import/notes.h"
 
 namespace ff::importing {
 namespace {
@@ -191,7 +192,8 @@ std::optional<Constant> fold_binary(const Model& model, const Node& node, const 
                    [&](int64_t a, int64_t b) {
                      if (b == 0) model.fail(node, "divides a constant by zero");
                      const int64_t rest = b == -1 ? 0 : a % b;
-                     return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
+                     const bool as_in_c = model.integer(node, "fmod", 0) != 0;  // with the sign of a, else of b
+                     return rest != 0 && (rest < 0) != (b < 0) && !as_in_c ? rest + b : rest;
                    });
   if (op == "Pow") {
     const auto power = [](double a, double b) { return std::pow(a, b); };
@@ -399,10 +401,11 @@ Constant triangle(const Model& model, const Node& node, const Constant& input, i
 }
 
 // EyeLike: ones on a diagonal of a matrix of this shape.
-Constant diagonal(const Model& model, const Node& node, const Shape& shape) {
+Constant diagonal(const Model& model, const Node& node, const Shape& shape, ElementType of_input) {
   if (shape.size() != 2) model.fail(node, "makes a diagonal of shape " + to_string(shape) + ", expected a matrix");
   expect_size(model, node, shape);
-  const auto type = type_of_cast(model.integer(node, "dtype", 1));
+  const auto type =
+      node.attributes.count("dtype") ? type_of_cast(model.integer(node, "dtype", 1)) : std::optional(of_input);
   if (!type) model.fail(node, "makes numbers of a type that is not understood");
   const int64_t above = model.integer(node, "k", 0);
   Vector<int64_t> values(static_cast<size_t>(volume(shape)), int64_t{0});
@@ -804,12 +807,6 @@ bool is_zero(const Constant& constant) {
 
 namespace {
 
-// In training it drops parts of the parameters themselves.
-bool drops(const Model& model, const Node& node, const Constants& in) {
-  return node.op == "Dropout" && in.size() > 2 && in[2] && in[2]->is_scalar() && in[2]->at(0) != 0 &&
-         model.number_or_input(node, "ratio", 1, 0.5) > 0;
-}
-
 // For Shape, Size and EyeLike, the input's shape alone must be known.
 std::optional<Constant> of_shape(const Model& model, const Node& node) {
   const Constant* input = model.constant(node.inputs[0]);
@@ -817,7 +814,11 @@ std::optional<Constant> of_shape(const Model& model, const Node& node) {
   if (!input && it == model.shapes.end()) return std::nullopt;
   const Shape& shape = input ? input->shape : it->second;
   if (node.op == "Size") return Constant::of_integers({}, {volume(shape)});
-  if (node.op == "EyeLike") return diagonal(model, node, shape);
+  if (node.op == "EyeLike") {
+    const auto type = model.types.find(node.inputs[0]);
+    const ElementType of_value = type == model.types.end() ? ElementType::f32 : type->second;
+    return diagonal(model, node, shape, input ? input->type : of_value);
+  }
   const int64_t rank = shape.count();
   const auto clamp = [&](int64_t at) { return std::clamp<int64_t>(at < 0 ? at + rank : at, 0, rank); };
   const int64_t begin = clamp(model.integer(node, "start", 0)), end = clamp(model.integer(node, "end", rank));
@@ -869,7 +870,7 @@ std::optional<Vector<Constant>> compute(const Model& model, const Node& node) {
   if (in.empty() || !in[0]) return std::nullopt;
   // What newer operator sets say as further inputs, and a few have required ones.
   const auto has = [&](size_t count) { return in.size() >= count && std::count(in.begin(), in.end(), nullptr) == 0; };
-  if (drops(model, node, in)) return std::nullopt;
+  if (op == "Dropout" && drops(model, node)) return std::nullopt;  // parts of the parameters themselves
   if (op == "Identity" || op == "Dropout") return one(*in[0]);
   if (op == "Cast") return one(cast(model, node, *in[0]));
   if (auto result = fold_unary(node, *in[0])) return one(std::move(*result));

@@ -12,6 +12,7 @@
 #include "search/import/convert.h"
 #include "search/import/graph_passes.h"
 #include "search/import/losses.h"
+#include "search/import/notes.h"
 #include "search/import/passes.h"
 #include "search/import/pytorch_table.h"
 
@@ -143,6 +144,7 @@ ImportedModel import_model(Model read, const ImportOptions& options) {
   ImportedModel result;
   result.nodes = static_cast<int64_t>(read.nodes.size());
   Model model = decided(std::move(read), options);
+  result.notes = notes_on(model, options.cross_entropy);
   lower(model);
   expect_known(model);
   const auto conversion = converted(model, options);

@@ -39,6 +39,7 @@ struct ImportedModel {
   int64_t operators = 0, parameters = 0;  // parameters: numbers that are trained
   bool has_loss = false;
   Vector<importing::Initializer> initializers;  // of floats, and what has become of them
+  Vector<std::string> notes;                    // what is otherwise than in the file (notes.h)
 };
 
 // Throws InputError for what the importer does not understand.

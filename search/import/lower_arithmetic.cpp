@@ -870,8 +870,11 @@ bool lower_softmax(Lowering& l) {
     l.give(0, l.emit("Add", {l.emit("Mul", {l.input(0), l.number(0)}), l.number(1)}));
     return true;
   }
-  const std::string sum = l.emit("ReduceLogSumExp", {l.input(0)}, over({axis}));
-  l.give(0, l.emit("Sub", {l.input(0), sum}));
+  // The largest is subtracted first: it would take the digits of the logarithm.
+  const std::string largest = largest_over(l, l.input(0), {axis});
+  const std::string x_below = l.emit("Sub", {l.input(0), largest});
+  const std::string sum = sum_over(l, l.emit("Exp", {x_below}), {axis});
+  l.give(0, l.emit("Sub", {x_below, l.emit("Log", {sum})}));
   return true;
 }
 

@@ -233,7 +233,8 @@ bool lower_conv_transpose(Lowering& l) {
   Shape patched;
   for (int i = 0; i < spatial; ++i) patched.push_back(x[2 + i] * kernel[i]);
   std::string y;
-  if (groups == 1 && kernel == stride && all_are(dilation, 1) && Shape(out.begin() + 2, out.end()) == patched) {
+  if (groups == 1 && kernel == stride && all_are(dilation, 1) && all_are(pads, 0) &&
+      Shape(out.begin() + 2, out.end()) == patched) {
     y = patches(l, kernel);
     if (l.node.has_input(2)) {
       Shape bias(static_cast<size_t>(spatial) + 1, 1);

@@ -1,6 +1,7 @@
 #include <google/protobuf/io/coded_stream.h>
 #include <onnx/onnx_pb.h>
 
+#include <algorithm>
 #include <bit>
 #include <cerrno>
 #include <cmath>
@@ -155,7 +156,10 @@ class Reader {
     if (!proto.domain().empty() && proto.domain() != "ai.onnx") node.op = proto.domain() + "." + proto.op_type();
     for (const std::string& input : proto.input()) node.inputs.push_back(input);
     for (const std::string& output : proto.output()) node.outputs.push_back(output);
-    if (node.outputs.empty()) model_.fail(node, "has no outputs");
+    const auto given =
+        std::find_if(node.outputs.begin(), node.outputs.end(), [](const auto& name) { return name != ""; });
+    if (given == node.outputs.end()) model_.fail(node, "has no outputs");
+    if (node.outputs[0].empty()) node.outputs[0] = *given + "#first";  // nobody reads it, but nodes are found by it
     if (node.op == "Loop") node.inputs.resize(std::max<size_t>(2, node.inputs.size()));
     for (::onnx::AttributeProto& attribute : *proto.mutable_attribute()) read_attribute(node, attribute);
     return node;
@@ -180,7 +184,8 @@ class Reader {
       case Proto::TENSOR: value = read_tensor(*attribute.mutable_t(), node.text()); break;
       case Proto::STRINGS: value = joined(attribute.strings()); break;
       case Proto::GRAPH: node.graphs[attribute.name()] = read_subgraph(node, *attribute.mutable_g()); [[fallthrough]];
-      default: node.attributes.erase(attribute.name());
+      default: node.attributes.erase(attribute.name()); break;  // no operator that is understood has such
+      case Proto::UNDEFINED: model_.fail(node, "has the attribute " + attribute.name() + " without a type");
     }
   }
 

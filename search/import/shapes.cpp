@@ -5,6 +5,7 @@
 
 #include "common/errors.h"
 #include "search/import/analysis.h"
+#include "search/import/attributes.h"
 #include "search/import/control_flow.h"
 #include "search/import/operator_table.h"
 
@@ -709,6 +710,7 @@ void infer_shapes_and_fold(Model& model) {
   std::function<void(Node)> visit;
   ControlFlow control_flow(model, [&](Node node) { visit(std::move(node)); });
   visit = [&](Node node) {
+    expect_known_attributes(model, node);
     if (node.op == "CastLike" && node.has_input(1)) {  // a Cast, whose type is that of the second input
       const Constant* like = model.constant(node.inputs[1]);
       const auto known = model.types.find(node.inputs[1]);

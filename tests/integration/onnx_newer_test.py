@@ -274,6 +274,20 @@ class NewerTest(common.OnnxTest):
         self.check([helper.make_node("Trilu", ["x", "k"], ["y"], upper=0)], {"x": x}, {"k": numpy.array(-1)},
                    numpy.tril(x, -1), 18)
 
+    def test_first_output_left_out(self):
+        """A recurrent layer of which the last state alone has a name, as tf2onnx writes it."""
+        x, w, r = normal(2, 3, 4), normal(1, 5, 4), normal(1, 5, 5)
+        h = numpy.zeros((2, 5))
+        for step in range(3):
+            h = numpy.tanh(x[:, step] @ w[0].T + h @ r[0].T)
+        for again in (False, True):  # two such layers, which have different names here
+            nodes = [helper.make_node("Transpose", ["x"], ["t"], perm=[1, 0, 2]),
+                     helper.make_node("RNN", ["t", "w", "r"], ["", "h"], hidden_size=5),
+                     helper.make_node("RNN", ["t", "w", "r"], ["", "g"], hidden_size=5),
+                     helper.make_node("Add", ["h", "g" if again else "h"], ["s"]),
+                     helper.make_node("Squeeze", ["s", "first"], ["y"])]
+            self.check(nodes, {"x": x}, {"w": w, "r": r, "first": numpy.array([0])}, 2 * h, 14, ("--trained", "w,r"))
+
     def test_learned_mixtures(self):
         """What a softmax makes of a parameter (weights of layers), and products with what is computed of parameters."""
         x, a, w = normal(2, 3, 4), normal(4), normal(4, 4)

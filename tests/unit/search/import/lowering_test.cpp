@@ -53,6 +53,17 @@ TEST_CASE("a transposed convolution whose windows do not overlap is a convolutio
         "Transpose[2, 6, 4, 2, 5, 2] Reshape[2, 6, 8, 10]");
 }
 
+TEST_CASE("a transposed convolution with padding is none of kernel 1, whatever its size") {
+  const Model model = lowered({2, 3, 4, 5},
+                              node("ConvTranspose", {"x", "w"},
+                                   {{"strides", Vector<int64_t>{3, 3}},
+                                    {"pads", Vector<int64_t>{1, 1, 1, 1}},
+                                    {"output_padding", Vector<int64_t>{2, 2}}}),
+                              {{"w", Constant::of_floats({3, 6, 3, 3}, Vector<float>(162, 1.0f))}});
+  CHECK(model.shapes.at("y") == Shape{2, 6, 12, 15});
+  CHECK(text_of(model).find("Conv[2, 6, 12, 15]") != std::string::npos);
+}
+
 TEST_CASE("the kernel of a transposed convolution is turned, and its channels change places") {
   Vector<float> values;
   for (int i = 0; i < 12; ++i) values.push_back(static_cast<float>(i));
