@@ -36,30 +36,43 @@ struct Life {
   int forward = -1;  // of a recomputed part, which lives from `first` on
 };
 
-// Kernels of the parts with one key.
+// Kernels of the recomputed parts with one key, which come in the order of their forward tasks.
 class KernelPool {
  public:
   // -1: none is free.
   int take(const Life& life) {
-    for (int k : kernels_.indices())
-      if (std::none_of(kernels_[k].lives.begin(), kernels_[k].lives.end(),
-                       [&](const Life& other) { return meet(life, other); })) {
-        kernels_[k].lives.push_back(life);
-        return kernels_[k].number;
+    for (OfKernel& kernel : kernels_)
+      if (kernel.is_free(life)) {
+        kernel.add(life);
+        return kernel.number;
       }
     return -1;
   }
-  void add(int number, const Life& life) { kernels_.push_back({number, {life}}); }
+  void add(int number, const Life& life) {
+    kernels_.push_back({number});
+    kernels_.back().add(life);
+  }
 
  private:
-  static bool meet(const Life& a, const Life& b) {
-    const auto contains = [](const Life& life, int step) { return life.first <= step && step <= life.last; };
-    return (a.first <= b.last && b.first <= a.last) || (a.forward >= 0 && contains(b, a.forward)) ||
-           (b.forward >= 0 && contains(a, b.forward));
-  }
+  // Its lives: no two meet, and none has the forward task of another.
   struct OfKernel {
     int number;
-    Vector<Life> lives;
+    std::map<int, int> ends = {};  // first step: last step
+    Vector<int> forward = {};      // steps, ascending
+
+    bool is_free(const Life& life) const {
+      const auto meets = [&](int first, int last) {
+        const auto behind = ends.upper_bound(last);
+        return behind != ends.begin() && std::prev(behind)->second >= first;
+      };
+      const auto run = std::lower_bound(forward.begin(), forward.end(), life.first);
+      return !meets(life.first, life.last) && !meets(life.forward, life.forward) &&
+             (run == forward.end() || *run > life.last);
+    }
+    void add(const Life& life) {
+      ends[life.first] = life.last;
+      forward.push_back(life.forward);
+    }
   };
   Vector<OfKernel> kernels_;
 };

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "common/first_devices.h"
+#include "common/micro_batches.h"
 #include "common/operators/conversion.h"
 #include "common/task_graph/edge_copies.h"
 #include "common/task_graph/live_memory.h"
@@ -89,48 +90,59 @@ int MemoryModel::block_number(ParameterId parameter, const Block& block) {
   return numbers.emplace(corners(block), static_cast<int>(numbers.size())).first->second;
 }
 
+MemoryModel::BytesOfPart MemoryModel::bytes_of_part(OperatorId id, const Block& part) const {
+  const Operator& op = graph().operators[id];
+  const OperatorDefinition& definition = *op.definition;
+  const bool framework = framework_.framework_memory;
+  BytesOfPart result;
+  result.workspace =
+      framework ? framework_workspace_bytes(definition, part, framework_) : definition.workspace_bytes(part);
+  result.conversion = framework ? framework_scratch_bytes(definition, part, framework_)
+                                : conversion_bytes(definition, part, op.has_backward, graph().inputs_with_gradient(id));
+  result.scratch = definition.shared_workspace_bytes(part);
+  for (const int o : op.outputs.indices()) {
+    const Block block = definition.output_block(o, part);
+    const DataType type = definition.outputs()[o].type;
+    result.outputs.push_back(place_of(type, block));
+    if (definition.is_loss()) result.fixed += bytes_of(type, block);
+    else result.activations += result.outputs.back();
+  }
+  for (const int i : op.inputs.indices()) {
+    const Block block = definition.input_block(i, part);
+    const DataType type = definition.inputs()[i].type;
+    result.inputs.push_back(place_of(type, block));
+    if (graph().tensors[op.inputs[i]].producer < 0) result.fixed += bytes_of(type, block);
+    if (graph().input_has_gradient(id, i)) result.gradients += result.inputs.back();
+  }
+  return result;
+}
+
 const MemoryModel::PartBytes& MemoryModel::part_bytes(OperatorId id, const Degrees& degrees) {
   const auto [it, added] = part_bytes_[id].try_emplace(degrees);
   PartBytes& result = it->second;
   if (!added) return result;
   const Operator& op = graph().operators[id];
   const OperatorDefinition& definition = *op.definition;
-  result.inputs.resize(op.inputs.size());
-  result.outputs.resize(op.outputs.size());
+  const Vector<int> kinds = definition.kinds_of_parts(degrees);
+  Vector<int> number;  // [kind]: of its bytes
+  for (const int part : kinds.indices()) {
+    if (kinds[part] >= number.count()) number.resize(kinds[part] + 1, -1);
+    int& known = number[kinds[part]];
+    if (known < 0) {
+      known = result.distinct.count();
+      result.distinct.push_back(bytes_of_part(id, definition.part(degrees, part)));
+    }
+    result.which.push_back(known);
+  }
+  // Parts that differ in the sample alone have the same parameters.
+  const bool samples = !definition.dimensions().empty() && definition.dimensions()[0].kind == DimensionKind::sample;
+  const int different = samples ? kinds.count() / degrees[0] : kinds.count();
   result.parameters.resize(op.parameters.size());
-  for (int number = 0, parts = parts_of(degrees); number < parts; ++number) {
-    const Block part = definition.part(degrees, number);
-    int64_t fixed = 0;
-    const bool framework = framework_.framework_memory;
-    result.workspaces.push_back(framework ? framework_workspace_bytes(definition, part, framework_)
-                                          : definition.workspace_bytes(part));
-    result.conversions.push_back(
-        framework ? framework_scratch_bytes(definition, part, framework_)
-                  : conversion_bytes(definition, part, op.has_backward, graph().inputs_with_gradient(id)));
-    result.scratch.push_back(definition.shared_workspace_bytes(part));
-    int64_t outputs = 0, gradients = 0;
-    for (size_t o = 0; o < op.outputs.size(); ++o) {
-      const Block block = definition.output_block(static_cast<int>(o), part);
-      const DataType type = definition.outputs()[o].type;
-      result.outputs[o].push_back(place_of(type, block));
-      if (definition.is_loss()) fixed += bytes_of(type, block);
-      else outputs += result.outputs[o].back();
-    }
-    for (size_t i = 0; i < op.inputs.size(); ++i) {
-      const Block block = definition.input_block(static_cast<int>(i), part);
-      const DataType type = definition.inputs()[i].type;
-      result.inputs[i].push_back(place_of(type, block));
-      if (graph().tensors[op.inputs[i]].producer < 0) fixed += bytes_of(type, block);
-      if (graph().input_has_gradient(id, static_cast<int>(i))) gradients += result.inputs[i].back();
-    }
-    for (size_t p = 0; p < op.parameters.size(); ++p) {
-      const Block block = definition.parameter_block(static_cast<int>(p), part);
+  for (const int p : op.parameters.indices())
+    for (int part = 0; part < different; ++part) {
+      const Block block = definition.parameter_block(p, definition.part(degrees, part));
       result.parameters[p].emplace_back(block_number(op.parameters[p], block), block.volume());
     }
-    result.fixed.push_back(fixed);
-    result.activations.push_back(outputs);
-    result.gradients.push_back(gradients);
-  }
   return result;
 }
 
@@ -142,22 +154,21 @@ MemoryModel::NeedList MemoryModel::needs_of_operator(OperatorId id, const Strate
   // Other tasks run between the two backward tasks of a part.
   const bool all_at_once = op.definition->has_statistics(strategy[id].degrees, /*backward=*/true);
   NeedList needs;
-  for (int part : bytes.fixed.indices()) {
-    const int64_t outputs = bytes.activations[part], gradients = bytes.gradients[part];
+  for (int part = 0; part < bytes.count(); ++part) {
+    const BytesOfPart& own = bytes[part];
+    const int64_t outputs = own.activations, gradients = own.gradients;
     const DeviceId device = strategy[id].devices[part];
-    needs.push_back(
-        {device,
-         bytes.fixed[part] + bytes.workspaces[part] + (keeps_outputs ? outputs : 0) + (all_at_once ? gradients : 0),
-         std::max(keeps_outputs ? 0 : outputs, all_at_once ? 0 : gradients) + bytes.conversions[part],
-         scratch(bytes, part, device)});
+    needs.push_back({device, own.fixed + own.workspace + (keeps_outputs ? outputs : 0) + (all_at_once ? gradients : 0),
+                     std::max(keeps_outputs ? 0 : outputs, all_at_once ? 0 : gradients) + own.conversion,
+                     scratch(own, device)});
   }
   const NeedList statistics = needs_of_statistics(id, strategy);
   needs.insert(needs.end(), statistics.begin(), statistics.end());
   return needs;
 }
 
-int64_t MemoryModel::scratch(const PartBytes& bytes, int part, DeviceId device) const {
-  return gpus_.empty() || !gpus_[device] ? bytes.scratch[part] : 0;
+int64_t MemoryModel::scratch(const BytesOfPart& bytes, DeviceId device) const {
+  return gpus_.empty() || !gpus_[device] ? bytes.scratch : 0;
 }
 
 // What parts have in common is there once per device: gathered, all of it; summed, the sum, and the partial sums of
@@ -191,7 +202,10 @@ MemoryModel::NeedList MemoryModel::needs_of_edge(int e, const Strategy& strategy
   const Configuration &producer = strategy[edge.producer], &consumer = strategy[edge.consumer];
   const Operator& reader = graph().operators[edge.consumer];
   const bool keeps_inputs = reader.has_backward && reader.definition->backward_reads_input(edge.input);
-  Vector<int64_t> inputs = part_bytes(edge.consumer, consumer.degrees).inputs[edge.input];
+  const PartBytes& read = part_bytes(edge.consumer, consumer.degrees);
+  Vector<int64_t> inputs;  // [part]
+  inputs.reserve(consumer.devices.size());
+  for (int part = 0; part < read.count(); ++part) inputs.push_back(read[part].inputs[edge.input]);
   NeedList needs;
   if (const Vector<Collective> collectives = builder_.collectives(e, strategy); !collectives.empty()) {
     const Vector<int64_t> buffers = buffers_of_collectives(e, collectives, strategy);
@@ -324,7 +338,7 @@ MemoryModel::NeedList MemoryModel::needs_of_tensor(TensorId id, const Strategy& 
   NeedList needs;
   for (int part : uses.indices()) {
     const OutputUse& use = uses[part];
-    const int64_t output = bytes.outputs[tensor.output][part];
+    const int64_t output = bytes[part].outputs[tensor.output];
     const bool single = use.contributions == 1;
     int64_t added_up = 0;
     if (op.has_backward && single && use.received) added_up = output;
@@ -350,13 +364,16 @@ MemoryModel::NeedList MemoryModel::needs_of_group(int g, const Strategy& strateg
   Vector<std::tuple<DeviceId, ParameterId, int, bool, int64_t>> blocks;
   for (OperatorId op : group.operators) {
     const PartBytes& bytes = part_bytes(op, strategy[op].degrees);
-    for (size_t p = 0; p < bytes.parameters.size(); ++p) {
+    const Vector<DeviceId>& devices = strategy[op].devices;
+    const bool repeats = has_micro_batches(*graph().operators[op].definition);
+    const int of_micro_batch = repeats ? bytes.count() / builder_.micro_batches() : bytes.count();
+    for (const int p : bytes.parameters.indices()) {
       const ParameterId parameter = graph().operators[op].parameters[p];
       if (std::find(group.parameters.begin(), group.parameters.end(), parameter) == group.parameters.end()) continue;
-      for (size_t part = 0; part < bytes.parameters[p].size(); ++part) {
-        const auto& [number, elements] = bytes.parameters[p][part];
-        blocks.emplace_back(strategy[op].devices[part], parameter, number, !graph().operators[op].has_backward,
-                            elements);
+      for (int part = 0; part < bytes.count(); ++part) {
+        if (part >= of_micro_batch && devices[part] == devices[part - of_micro_batch]) continue;
+        const auto& [number, elements] = bytes.parameter(p, part);
+        blocks.emplace_back(devices[part], parameter, number, !graph().operators[op].has_backward, elements);
       }
     }
   }
@@ -527,9 +544,10 @@ MemoryModel::Needs MemoryModel::needs(const Strategy& strategy, const TaskGraph&
     const PartBytes& bytes = part_bytes(id, strategy[id].degrees);
     for (const int32_t part : tasks.parts[id]) {
       const DeviceId device = strategy[id].devices[part];
-      result.other[device] += bytes.fixed[part];
-      conversions[device] = std::max(conversions[device], bytes.conversions[part]);
-      result.scratch[device] = std::max(result.scratch[device], scratch(bytes, part, device));
+      const BytesOfPart& own = bytes[part];
+      result.other[device] += own.fixed;
+      conversions[device] = std::max(conversions[device], own.conversion);
+      result.scratch[device] = std::max(result.scratch[device], scratch(own, device));
       for (size_t i = 0; i < op.inputs.size(); ++i) {
         if (graph().tensors[op.inputs[i]].producer >= 0) continue;
         const Block block =
@@ -543,7 +561,7 @@ MemoryModel::Needs MemoryModel::needs(const Strategy& strategy, const TaskGraph&
   for (const DeviceId device : devices) result.other[device] += conversions[device];
   for (const DeviceId device : devices)
     for (const auto& [op, part] : shared_kernels(graph(), strategy, tasks, result.plans[device].steps).kernels)
-      result.other[device] += part_bytes(op, strategy[op].degrees).workspaces[part];
+      result.other[device] += part_bytes(op, strategy[op].degrees)[part].workspace;
   for (size_t g = 0; g < builder_.groups().size(); ++g)
     for (const Need& need : needs_of_group(static_cast<int>(g), strategy)) result.parameters[need.device] += need.bytes;
   if (tasks.devices.empty()) return result;

@@ -94,18 +94,29 @@ class MemoryModel {
   void add(const NeedList& needs, Item::Kind kind, int64_t sign);
   const Vector<int64_t>& total();
 
-  // What depends on an operator's degrees alone, by part.
+  // What depends on an operator's degrees alone.
+  struct BytesOfPart {
+    int64_t fixed = 0;                       // graph inputs, losses
+    int64_t workspace = 0, scratch = 0;      // of kernels; scratch memory is used in turn
+    int64_t conversion = 0;                  // scratch memory too (operators/conversion.h)
+    int64_t activations = 0, gradients = 0;  // of all outputs but losses; of all inputs; aligned
+    Vector<int64_t> inputs, outputs;         // aligned
+  };
+  // Of all parts; few of them differ.
   struct PartBytes {
-    Vector<int64_t> fixed;                               // graph inputs, losses
-    Vector<int64_t> workspaces, scratch;                 // of kernels; scratch memory is used in turn
-    Vector<int64_t> conversions;                         // scratch memory too (operators/conversion.h)
-    Vector<int64_t> activations, gradients;              // of all outputs but losses; of all inputs; aligned
-    Vector<Vector<int64_t>> inputs;                      // [input][part], aligned
-    Vector<Vector<int64_t>> outputs;                     // [output][part], aligned
-    Vector<Vector<std::pair<int, int64_t>>> parameters;  // [parameter][part]: number of the block, elements
+    Vector<BytesOfPart> distinct;
+    Vector<int> which;  // [part]
+    // [parameter][part, modulo the parts of one sample interval]: number of the block, elements.
+    Vector<Vector<std::pair<int, int64_t>>> parameters;
+    const BytesOfPart& operator[](int part) const { return distinct[which[part]]; }
+    int count() const { return which.count(); }
+    const std::pair<int, int64_t>& parameter(int number, int part) const {
+      return parameters[number][part % parameters[number].count()];
+    }
   };
   const PartBytes& part_bytes(OperatorId op, const Degrees& degrees);
-  int64_t scratch(const PartBytes& bytes, int part, DeviceId device) const;
+  BytesOfPart bytes_of_part(OperatorId op, const Block& part) const;
+  int64_t scratch(const BytesOfPart& bytes, DeviceId device) const;
   int block_number(ParameterId parameter, const Block& block);
 
   const Graph& graph() const { return builder_.graph(); }

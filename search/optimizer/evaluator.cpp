@@ -4,6 +4,7 @@
 #include <chrono>
 #include <limits>
 #include <optional>
+#include <utility>
 
 #include "common/task_graph/issue_order.h"
 
@@ -181,8 +182,8 @@ Evaluator::Details Evaluator::simulated_one_forward_one_backward(const Strategy&
 }
 
 // Those that are to be tried, the fastest first.
-Vector<std::pair<TaskOrder, Vector<int>>> Evaluator::other_orders(const Details& details, TaskOrder order,
-                                                                  const Deadline& deadline) const {
+Vector<std::pair<TaskOrder, Timeline>> Evaluator::other_orders(const Details& details, TaskOrder order,
+                                                               const Deadline& deadline) const {
   const auto& [tasks, costs] = std::tie(details.tasks, details.costs);
   const auto has_time = [&] { return !deadline.passed(); };
   Vector<std::pair<TaskOrder, Timeline>> timelines;
@@ -199,9 +200,7 @@ Vector<std::pair<TaskOrder, Vector<int>>> Evaluator::other_orders(const Details&
       add(TaskOrder::one_forward_one_backward, std::move(timeline));
   std::stable_sort(timelines.begin(), timelines.end(),
                    [](const auto& a, const auto& b) { return a.second.makespan < b.second.makespan; });
-  Vector<std::pair<TaskOrder, Vector<int>>> orders;
-  for (const auto& [which, timeline] : timelines) orders.emplace_back(which, tasks_by_start(tasks, timeline));
-  return orders;
+  return timelines;
 }
 
 void Evaluator::follow_order(Details& details) {
@@ -228,8 +227,9 @@ Evaluator::Details Evaluator::details(const Strategy& strategy, TaskOrder order,
   if (order == TaskOrder::best && problem_.settings.micro_batches > 1)
     fifo = memory(details.strategy, details.tasks, ready_order);
   const bool fifo_fits = !fifo || fullness(fifo->bytes) <= 1;
-  const Vector<std::pair<TaskOrder, Vector<int>>> others = other_orders(details, order, deadline);
-  for (const auto& [which, other] : others) {
+  Vector<std::pair<TaskOrder, Timeline>> others = other_orders(details, order, deadline);
+  for (auto& [which, scheduled] : others) {
+    const Vector<int> other = tasks_by_start(details.tasks, std::exchange(scheduled, {}));
     if (same_on_devices(details.tasks, ready_order, other)) continue;
     Timeline timeline = simulate_in_order(details.tasks, details.costs, other);
     // Less would hardly be seen, and the order in which tasks become ready is written in fewer lines.
@@ -238,7 +238,7 @@ Evaluator::Details Evaluator::details(const Strategy& strategy, TaskOrder order,
     if (!asked_for && fifo_fits && static_cast<double>(timeline.makespan) >= worth_it * static_cast<double>(to_beat))
       continue;
     keep(memory(details.strategy, details.tasks, other));
-    const bool other_may_fit = !asked_for || &other != &others.back().second;
+    const bool other_may_fit = !asked_for || &scheduled != &others.back().second;
     if (other_may_fit && fullness(details.memory_bytes) > 1) continue;
     details.timeline = std::move(timeline);
     details.fifo_order = false;

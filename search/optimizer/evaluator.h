@@ -126,8 +126,8 @@ class Evaluator {
   void look() const;  // at what is watched
   Vector<Timeline> one_forward_one_backward(const Strategy& expanded, const TaskGraph& tasks,
                                             const TaskCosts& costs) const;
-  Vector<std::pair<TaskOrder, Vector<int>>> other_orders(const Details& details, TaskOrder order,
-                                                         const Deadline& deadline) const;
+  Vector<std::pair<TaskOrder, Timeline>> other_orders(const Details& details, TaskOrder order,
+                                                      const Deadline& deadline) const;
 
   Problem problem_;
   const SearchControl* watched_ = nullptr;

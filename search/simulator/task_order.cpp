@@ -123,22 +123,34 @@ struct WaitingTask {
 // another; tasks without a pass come in between.
 class ReadyTasks {
  public:
-  void expect(int pass) { ++left_[pass]; }
-  void push(int pass, const WaitingTask& task) { of_pass_[pass].push(task); }
-  bool empty() const { return of_pass_.empty(); }
+  void expect(int pass) {
+    if (pass >= left_.count()) left_.resize(pass + 1);
+    ++left_[pass];
+  }
+  void push(int pass, const WaitingTask& task) {
+    int at = find(pass);
+    if (at < 0) {
+      at = ready_++;
+      if (at == of_pass_.count()) of_pass_.emplace_back();
+      of_pass_[at].pass = pass;
+    }
+    of_pass_[at].tasks.push(task);
+  }
+  bool empty() const { return ready_ == 0; }
   // Is there one that may be started?
-  bool has_next() const { return in_ == none ? !empty() : of_pass_.contains(in_) || of_pass_.contains(none); }
+  bool has_next() const { return in_ == none ? !empty() : find(in_) >= 0 || find(none) >= 0; }
   // The most urgent of those that may be started.
   int pop() {
-    auto found = of_pass_.find(in_);
-    if (in_ != none && found == of_pass_.end()) found = of_pass_.find(none);
+    int found = in_ == none ? 0 : find(in_);
+    if (found < 0) found = find(none);
     if (in_ == none)
-      found = std::max_element(of_pass_.begin(), of_pass_.end(),
-                               [](const auto& a, const auto& b) { return a.second.top() < b.second.top(); });
-    const int pass = found->first, task = found->second.top().task;
-    found->second.pop();
-    if (found->second.empty()) of_pass_.erase(found);
-    if (pass != none) in_ = --left_.at(pass) > 0 ? pass : none;
+      for (int other = 1; other < ready_; ++other)
+        if (of_pass_[found].tasks.top() < of_pass_[other].tasks.top()) found = other;
+    OfPass& next = of_pass_[found];
+    const int pass = next.pass, task = next.tasks.top().task;
+    next.tasks.pop();
+    if (next.tasks.empty() && found != --ready_) std::swap(next, of_pass_[ready_]);
+    if (pass != none) in_ = --left_[pass] > 0 ? pass : none;
     return task;
   }
   // Begins with another one all the same. False if it is in none, or nothing of another one is ready.
@@ -146,8 +158,19 @@ class ReadyTasks {
 
  private:
   static constexpr int none = -1;
-  std::map<int, std::priority_queue<WaitingTask>> of_pass_;  // none of them empty
-  std::map<int, int> left_;                                  // [pass]: tasks that have not started
+  struct OfPass {
+    int pass;
+    std::priority_queue<WaitingTask> tasks;
+  };
+  int find(int pass) const {  // -1: no task of it is ready
+    for (int at = 0; at < ready_; ++at)
+      if (of_pass_[at].pass == pass) return at;
+    return -1;
+  }
+
+  Vector<OfPass> of_pass_;  // the first `ready_`, in any order, have tasks; the others keep their memory
+  int ready_ = 0;           // few: of micro-batches that may be in flight
+  Vector<int> left_;        // [pass]: tasks that have not started
   int in_ = none;
 };
 
@@ -161,48 +184,57 @@ class ListScheduling {
   ListScheduling(const TaskGraph& graph, Dependencies dependencies, const TaskCosts& costs,
                  const Vector<Nanoseconds>& urgency, Admission* admission = nullptr,
                  const Vector<int32_t>* passes = nullptr)
-      : graph_(graph), dependencies_(dependencies), costs_(costs), urgency_(urgency), admission_(admission),
-        passes_(passes), free_at_(costs.resource_count, 0), waiting_(dependencies.predecessor_count),
+      : dependencies_(dependencies), costs_(costs), admission_(admission), free_at_(costs.resource_count, 0),
         ready_on_(costs.resource_count), is_looked_at_(costs.resource_count, false) {
-    const size_t count = graph.tasks.size();
-    for (const int task : graph.tasks.indices())
-      if (pass_of(task) >= 0) ready_on_[graph.tasks[task].device].expect(pass_of(task));
-    timeline_.ready.assign(count, 0);
-    timeline_.start.resize(count);
-    timeline_.end.resize(count);
+    tasks_.reserve(graph.tasks.size());
+    for (const int number : graph.tasks.indices()) {
+      const Task& task = graph.tasks[number];
+      const int pass = passes ? (*passes)[number] : -1;
+      if (pass >= 0) ready_on_[task.device].expect(pass);
+      tasks_.push_back({task.key, 0, 0, costs.duration[number], urgency[number], dependencies.predecessor_count[number],
+                        occupies_device(task.kind) ? task.device : -1, pass});
+    }
   }
 
   Timeline run() {
-    for (const int task : graph_.tasks.indices())
-      if (waiting_[task] == 0) events_.push({0, false, graph_.tasks[task].key, task});
+    for (const int task : tasks_.indices())
+      if (tasks_[task].waiting == 0) events_.push({0, false, tasks_[task].key, task});
     Nanoseconds now = 0;
     while (true) {
       if (events_.empty() && !leave_passes(now)) {
         const Vector<int> admitted = admission_ ? admission_->let_in() : Vector<int>();
         if (admitted.empty()) break;
-        for (const int task : admitted) wait_for_device(task, std::max(now, timeline_.ready[task]));
+        for (const int task : admitted) wait_for_device(task, std::max(now, tasks_[task].ready));
       }
       const auto [time, of_device, key, number] = events_.top();
       now = time;
       events_.pop();
       if (of_device) start_next(number, time);
-      else if (!occupies_device(graph_.tasks[number].kind)) start(number, time);
+      else if (tasks_[number].device < 0) start(number, time);
       else if (!admission_ || admission_->admits(number)) wait_for_device(number, time);
     }
-    return std::move(timeline_);
+    return timeline();
   }
 
  private:
   // At a time first all tasks that become ready, by key, then devices, by number.
-  using Event = std::tuple<Nanoseconds, bool, TaskKey, int>;
+  struct Event {
+    Nanoseconds time;
+    bool of_device;
+    TaskKey key;
+    int number;
+    bool operator>(const Event& other) const {
+      if (time != other.time) return time > other.time;
+      return of_device != other.of_device ? of_device : key > other.key;
+    }
+  };
 
-  void wait_for_device(int task, Nanoseconds time) {
-    const DeviceId device = graph_.tasks[task].device;
-    ready_on_[device].push(pass_of(task), {urgency_[task], time, graph_.tasks[task].key, task});
+  void wait_for_device(int number, Nanoseconds time) {
+    const Scheduled& task = tasks_[number];
+    const DeviceId device = task.device;
+    ready_on_[device].push(task.pass, {task.urgency, time, task.key, number});
     if (!is_looked_at_[device] && ready_on_[device].has_next()) look_at(device, std::max(time, free_at_[device]));
   }
-
-  int pass_of(int task) const { return passes_ ? (*passes_)[task] : -1; }
 
   // Nothing runs any more: devices begin with other passes than those that they are in. False if none can.
   bool leave_passes(Nanoseconds now) {
@@ -233,35 +265,52 @@ class ListScheduling {
   }
 
   // As soon as its resources are free.
-  void start(int task, Nanoseconds time) {
-    const auto uses = costs_.uses_of(task);
+  void start(int number, Nanoseconds time) {
+    const auto uses = costs_.uses_of(number);
+    Scheduled& task = tasks_[number];
     for (const ResourceUse& use : uses) time = std::max(time, free_at_[use.resource]);
     for (const ResourceUse& use : uses) free_at_[use.resource] = time + use.occupancy;
-    for (const auto& [device, work] : costs_.beside_of(task))
-      free_at_[device] = free_behind(free_at_[device], time, costs_.duration[task], work);
-    const Nanoseconds end = time + costs_.duration[task];
-    timeline_.start[task] = time;
-    timeline_.end[task] = end;
-    timeline_.makespan = std::max(timeline_.makespan, end);
-    for (int32_t s = dependencies_.successor_begin[task]; s < dependencies_.successor_begin[task + 1]; ++s) {
-      const int32_t next = dependencies_.successors[s];
-      timeline_.ready[next] = std::max(timeline_.ready[next], end);
-      if (--waiting_[next] == 0) events_.push({timeline_.ready[next], false, graph_.tasks[next].key, next});
+    for (const auto& [device, work] : costs_.beside_of(number))
+      free_at_[device] = free_behind(free_at_[device], time, task.duration, work);
+    task.start = time;
+    const Nanoseconds end = time + task.duration;
+    for (int32_t s = dependencies_.successor_begin[number]; s < dependencies_.successor_begin[number + 1]; ++s) {
+      Scheduled& next = tasks_[dependencies_.successors[s]];
+      next.ready = std::max(next.ready, end);
+      if (--next.waiting == 0) events_.push({next.ready, false, next.key, dependencies_.successors[s]});
     }
   }
 
-  const TaskGraph& graph_;
+  Timeline timeline() const {
+    Timeline result;
+    for (Vector<Nanoseconds>* const times : {&result.ready, &result.start, &result.end}) times->reserve(tasks_.size());
+    for (const Scheduled& task : tasks_) {
+      const Nanoseconds end = task.start + task.duration;
+      result.ready.push_back(task.ready);
+      result.start.push_back(task.start);
+      result.end.push_back(end);
+      result.makespan = std::max(result.makespan, end);
+    }
+    return result;
+  }
+
+  // What is needed of a task, in one place: tasks of a large graph are met in an order that no cache knows.
+  struct Scheduled {
+    TaskKey key;
+    Nanoseconds ready, start, duration, urgency;
+    int32_t waiting;  // for so many predecessors
+    DeviceId device;  // that it occupies; -1: none
+    int32_t pass;     // MicroBatchSchedule::pass; -1: none
+  };
+
   const Dependencies dependencies_;
   const TaskCosts& costs_;
-  const Vector<Nanoseconds>& urgency_;
   Admission* const admission_;
-  const Vector<int32_t>* const passes_;  // null: none
-  Vector<Nanoseconds> free_at_;          // [resource]
-  Vector<int32_t> waiting_;              // [task]: for so many predecessors
-  Vector<ReadyTasks> ready_on_;          // [device]
-  Vector<uint8_t> is_looked_at_;         // [device]: an event to come does
+  Vector<Scheduled> tasks_;
+  Vector<Nanoseconds> free_at_;   // [resource]
+  Vector<ReadyTasks> ready_on_;   // [device]
+  Vector<uint8_t> is_looked_at_;  // [device]: an event to come does
   std::priority_queue<Event, Vector<Event>, std::greater<>> events_;
-  Timeline timeline_;
 };
 
 // Each device's own tasks.

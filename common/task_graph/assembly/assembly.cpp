@@ -92,10 +92,21 @@ class Assembly {
       if (any && may_have_collectives(graph_, edge, strategy_, own))
         if (const EdgeCollectives::Found& found = edge_collectives_.of(edge); !found.collectives.empty())
           return add_collectives(e, found.exchanges, found.collectives);
-      draft_.result.pairs[e] =
-          std::make_shared<const BlockPairs>(any ? pairs_of_parts(graph_, edge, strategy_, own) : BlockPairs());
+      draft_.result.pairs[e] = any ? own_pairs(e, own) : std::make_shared<const BlockPairs>();
     }
     add_pairs(e);
+  }
+
+  // Those of similar layers are found once.
+  std::shared_ptr<const BlockPairs> own_pairs(int e, const EdgeParts& own) {
+    const Edge& edge = builder_.edges()[e];
+    Vector<int>& known = with_pairs_[builder_.first_alike(e)];
+    for (const int other : known)
+      if (strategy_[builder_.edges()[other].producer] == strategy_[edge.producer] &&
+          strategy_[builder_.edges()[other].consumer] == strategy_[edge.consumer])
+        return draft_.result.pairs[other];
+    known.push_back(e);
+    return std::make_shared<const BlockPairs>(pairs_of_parts(graph_, edge, strategy_, own));
   }
 
   void add_pairs(int e) {
@@ -284,6 +295,7 @@ class Assembly {
   HeldUnits held_units_;
   Recomputation recomputation_;
   ShardRoundsDraft shard_rounds_;
+  std::map<int, Vector<int>> with_pairs_;              // edges of some devices, by the first of all that are alike
   std::map<TensorId, Vector<GradientSum>> gradients_;  // [place of the part]
   std::map<DeviceId, int32_t> barriers_;               // where parameters have owners
 };

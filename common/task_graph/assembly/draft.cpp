@@ -21,6 +21,11 @@ Draft::Draft(TaskGraphBuilder& builder_, const Strategy& strategy_, const Vector
     }
   }
   check_room_in_keys("strategy", "devices", int64_t{most} + 1, most_key_parts);
+  size_t parts = 0;
+  for (const Vector<int32_t>& of_operator : result.parts) parts += of_operator.size();
+  const size_t tasks = parts * (builder.recomputes() ? 3 : 2);  // of parts; transfers and collectives come on top
+  result.tasks.reserve(tasks + tasks / 4);
+  order_.reserve(2 * tasks);
 }
 
 int32_t Draft::add_parts(OperatorId op, TaskKind kind) {
