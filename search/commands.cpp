@@ -457,19 +457,25 @@ void add_argument_notes(CommandResult& result, const FrameworkArguments& argumen
   result.notes.push_back(text);
 }
 
-// Of some of the devices' groups, which stand for all (optimizer/folding.h): the plan with the settings of `file`, or
-// nothing where they cannot. `look`: with an evaluator and the plan's strategy.
+// Of some devices, which stand for all: of some groups (optimizer/folding.h), or of some ranks of the groups that split
+// layers (alike_ranks.h), or of both. The plan with the settings of `file`, or nothing where they cannot. `look`: with
+// an evaluator and the plan's strategy.
 template <typename Look>
 bool look_at_folded(Parallelism parallelism, const StrategyFile& file, const CostOptions& costs, const Look& look) {
   if (!file.settings.sharding.empty()) return false;
   parallelism.synchronization = file.settings.synchronization;
   std::optional<FoldedPlan> found = folded(parallelism, file.graph, file.topology);
-  if (!found) return false;
+  if (!found && parallelism.of_layer() == 1) return false;
+  if (!found) {
+    found = {file.graph, file.topology, {}, nullptr};
+    found->plan = plan_of(parallelism, file.graph, file.topology);
+  }
   found->plan.settings.recompute = file.settings.recompute;
   Loaded loaded =
       load({std::move(found->graph), std::move(found->topology), {}, found->plan.settings, found->replicas}, costs);
   Problem problem = loaded.problem();
   problem.replicas = with_stand_ins(problem, parallelism, found->plan.strategy);
+  if (!problem.replicas) return false;
   Evaluator evaluator(problem);
   look(evaluator, found->plan.strategy);
   return true;
@@ -491,6 +497,30 @@ void unfold(SearchReport& report, const Replicas& replicas) {
       replicas.stand_ins.empty() ? replicas.devices.size() : replicas.devices_with_tasks().size();
 }
 
+// Data parallelism with as many micro-batches; nothing where a device would have less than a sample of them.
+Vector<Baseline> baselines_of_settings(const StrategyFile& file, const CostOptions& costs) {
+  const int devices = file.topology.devices.count();
+  const int64_t samples = int64_t{devices} * file.settings.micro_batches;
+  if (file.graph.batch_size % samples != 0) return {};
+  Parallelism data_parallel;
+  data_parallel.data = devices;
+  data_parallel.micro_batch = file.graph.batch_size / samples;
+  Vector<Baseline> baselines;
+  const auto evaluate = [&](Evaluator& evaluator, const Strategy& strategy) {
+    const Prediction prediction = evaluator.evaluate(strategy);
+    baselines = {{"data-parallel", prediction.makespan, prediction.feasible(), strategy}};
+  };
+  if (look_at_folded(data_parallel, file, costs, evaluate)) {
+    baselines[0].strategy = {};  // of some devices
+    return baselines;
+  }
+  const ParallelPlan plan = plan_of(data_parallel, file.graph, file.topology);
+  Loaded loaded = load({file.graph, file.topology, {}, file.settings}, costs);
+  Evaluator evaluator(loaded.problem());
+  evaluate(evaluator, plan.strategy);
+  return baselines;
+}
+
 std::optional<SearchReport> folded_report(const Parallelism& parallelism, const StrategyFile& file,
                                           const CostOptions& costs, Vector<std::string>& notes) {
   SearchReport report;
@@ -502,20 +532,13 @@ std::optional<SearchReport> folded_report(const Parallelism& parallelism, const 
                                            ? evaluator.details(strategy, TaskOrder::one_forward_one_backward)
                                            : evaluator.details_of_file(one);
     report = describe(problem, details);
+    if (problem.replicas->count == 1 && costs.mode == CostMode::analytic)
+      report.lower_bound = lower_bound(problem, SearchSpace(problem.graph, problem.topology), evaluator.cost_model());
     unfold(report, *problem.replicas);
     notes = {problem.kernels.busy_note(), sharding_note(problem.settings, details.tasks)};
   };
   if (!look_at_folded(parallelism, file, costs, describe_all)) return std::nullopt;
-  const int devices = file.topology.devices.count();
-  Parallelism data_parallel;
-  data_parallel.data = devices;
-  if (const int64_t samples = int64_t{devices} * report.micro_batches; file.graph.batch_size % samples == 0) {
-    data_parallel.micro_batch = file.graph.batch_size / samples;
-    look_at_folded(data_parallel, file, costs, [&](Evaluator& evaluator, const Strategy& strategy) {
-      const Prediction prediction = evaluator.evaluate(strategy);
-      report.baselines = {{"data-parallel", prediction.makespan, prediction.feasible(), {}}};
-    });
-  }
+  report.baselines = baselines_of_settings(file, costs);
   return report;
 }
 
@@ -653,6 +676,9 @@ CommandResult run_simulate(const SimulateOptions& options) {
   std::optional<html::MeasuredIteration> measured;
   if (!options.measured.empty())
     measured = html::load_measured_iteration(options.measured, file.topology.devices.count());
+  const bool baseline_by_settings = from_settings && options.html.empty();
+  Vector<Baseline> baselines;
+  if (options.compared && baseline_by_settings) baselines = baselines_of_settings(file, costs);
   Loaded loaded = load({std::move(file.graph), std::move(file.topology), {}, file.settings}, costs);
   const Problem problem = loaded.problem();
   Evaluator evaluator(problem);
@@ -660,7 +686,8 @@ CommandResult run_simulate(const SimulateOptions& options) {
   SearchReport report = describe(problem, details);
   report.algorithm = "simulate";
   if (from_settings) report.note = to_string(read.arguments.parallelism);
-  if (options.compared) report.baselines = {data_parallel_baseline(evaluator)};
+  if (baseline_by_settings) report.baselines = std::move(baselines);
+  else if (options.compared) report.baselines = {data_parallel_baseline(evaluator)};
   if (options.compared && options.costs.mode == CostMode::analytic)
     report.lower_bound = lower_bound(problem, SearchSpace(problem.graph, problem.topology), evaluator.cost_model());
   report.origins = file.origins;
