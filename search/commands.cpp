@@ -769,9 +769,11 @@ CommandResult run_export(const ExportOptions& options) {
   const StrategyFile file = load_strategy(options.strategy);
   Parallelism parallelism;
   StrategyFile nearest = file;
+  // Settings are those of a graph in f32: there full recomputation chooses its operators by their bytes.
+  const Graph graph = with_activation_type(file.graph, DataType::f32);
   try {
-    parallelism = nearest_parallelism(file.graph, file.topology, file.strategy, file.settings);
-    ParallelPlan plan = plan_of(parallelism, file.graph, file.topology);
+    parallelism = nearest_parallelism(graph, file.topology, file.strategy, file.settings);
+    ParallelPlan plan = plan_of(parallelism, graph, file.topology);
     nearest.strategy = std::move(plan.strategy);
     nearest.settings = std::move(plan.settings);
   } catch (const InputError& error) {
@@ -779,7 +781,8 @@ CommandResult run_export(const ExportOptions& options) {
   }
   nearest.issue_order.clear();
   FrameworkSettings settings =
-      framework_settings(options.framework, parallelism, file.graph, transformer_layers(file.graph).count());
+      framework_settings(options.framework, parallelism, file.graph, transformer_layers(file.graph).count(),
+                         options.costs.precision.value_or(file.settings.precision));
   const bool same_micro_batches = nearest.settings.micro_batches == file.settings.micro_batches;
   Vector<std::string> others;  // operators that the settings split or place in another way
   for (const OperatorId op : file.graph.operator_ids())

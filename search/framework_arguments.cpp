@@ -38,6 +38,7 @@ const std::map<std::string, int>& flags_with_a_meaning() {
                                                    {"--recompute-activations", 0},
                                                    {"--attention-backend", 1},
                                                    {"--use-flash-attn", 0},
+                                                   {"--cross-entropy-loss-fusion", 0},
                                                    {"--bf16", 0},
                                                    {"--fp16", 0},
                                                    {"--optimizer", 1},
@@ -159,6 +160,7 @@ class Megatron {
     read_sharding();
     read_recomputation();
     if (text("--attention-backend", "auto") == "unfused") own.attention = "stored";
+    own.fused_loss = has("--cross-entropy-loss-fusion");
     if (has("--bf16") || has("--fp16")) result_.precision = Precision::bf16;
     if (has("--fp16")) result_.notes.push_back("--fp16: predicted as bf16, without the scaling of the loss");
     const std::string optimizer = text("--optimizer", "adam");

@@ -33,13 +33,22 @@ void add_borders(FrameworkSettings& settings, const Parallelism& plan, int layer
                    "\n--decoder-last-pipeline-num-layers " + text_of(counts.back()) + "\n";
 }
 
-FrameworkSettings megatron_arguments(const Parallelism& plan, const Graph& graph, int layers) {
+// Of the settings of kernels, those that no framework's settings say.
+void add_kernels_that_are_not_there(FrameworkSettings& settings, const Parallelism& plan, Precision precision) {
+  if (plan.attention == "flash1" || plan.attention == "triton")
+    settings.not_there.push_back("attention=" + plan.attention + ": which kernels attention has is not said");
+  if (precision == Precision::tf32)
+    settings.not_there.push_back("precision=tf32: products are said to be computed in fp32");
+}
+
+FrameworkSettings megatron_arguments(const Parallelism& plan, const Graph& graph, int layers, Precision precision) {
   FrameworkSettings settings;
   std::string& text = settings.text;
   text = "--tensor-model-parallel-size " + text_of(plan.tensor) + "\n--pipeline-model-parallel-size " +
          text_of(plan.pipeline) + "\n";
-  if (plan.chunks > 1)
+  if (plan.chunks > 1 && layers % (plan.pipeline * plan.chunks) == 0)
     text += "--num-layers-per-virtual-pipeline-stage " + text_of(layers / (plan.pipeline * plan.chunks)) + "\n";
+  else if (plan.chunks > 1) text += "--num-virtual-stages-per-pipeline-rank " + text_of(plan.chunks) + "\n";
   if (plan.tensor > 1 && plan.sequence_parallel) text += "--sequence-parallel\n";
   if (plan.context > 1) text += "--context-parallel-size " + text_of(plan.context) + "\n";
   if (plan.expert > 1)
@@ -56,17 +65,37 @@ FrameworkSettings megatron_arguments(const Parallelism& plan, const Graph& graph
             text_of(plan.recompute_layers) + "\n";
   else if (plan.recompute)
     text += "--recompute-granularity full\n--recompute-method uniform\n--recompute-num-layers 1\n";
+  else if (plan.recompute_attention && plan.attention == "stored") text += "--recompute-granularity selective\n";
+  if (plan.attention == "stored") text += "--attention-backend unfused\n";
+  if (plan.fused_loss) text += "--cross-entropy-loss-fusion\n";
+  if (precision == Precision::bf16) text += "--bf16\n";
+  if (graph.optimizer && graph.optimizer->kind == OptimizerKind::sgd) text += "--optimizer sgd\n";
+  add_kernels_that_are_not_there(settings, plan, precision);
   add_borders(settings, plan, layers);
   return settings;
 }
 
+void add_optimizer_and_limits(FrameworkSettings& settings, const Parallelism& plan, const Graph& graph) {
+  if (graph.optimizer && graph.optimizer->kind == OptimizerKind::sgd)
+    settings.not_there.push_back("optimizer sgd: torchtitan has Adam and AdamW");
+  else if (graph.optimizer)
+    settings.text += std::string("\n[optimizer]\nname = \"") +
+                     (graph.optimizer->kind == OptimizerKind::adam ? "Adam" : "AdamW") + "\"\n";
+  if (plan.attention == "stored")
+    settings.not_there.push_back("attention=stored: torchtitan's attention does not store its probabilities");
+  if (plan.fused_loss) settings.not_there.push_back("loss=fused: which kernels the loss has is not said");
+  if (!plan.sequence_parallel && plan.tensor > 1)
+    settings.not_there.push_back("sequence_parallel=off: torchtitan's tensor parallelism splits the sequence");
+}
+
 // Without stages gradients accumulate over micro-batches, with them a local batch passes through the pipeline.
-FrameworkSettings torchtitan_file(const Parallelism& plan, const Graph& graph, int layers) {
+FrameworkSettings torchtitan_file(const Parallelism& plan, const Graph& graph, int layers, Precision precision) {
   FrameworkSettings settings;
   const bool shards = shards_parameters(plan.synchronization);
   settings.text =
       "[training]\nlocal_batch_size = " + text_of(plan.pipeline > 1 ? graph.batch_size / plan.data : plan.micro_batch) +
       "\nglobal_batch_size = " + text_of(graph.batch_size) +
+      (precision == Precision::bf16 ? "" : "\nmixed_precision_param = \"float32\"") +
       "\n\n[parallelism]\ndata_parallel_replicate_degree = " + text_of(shards ? 1 : plan.data) +
       "\ndata_parallel_shard_degree = " + text_of(shards ? plan.data : 1) +
       "\ntensor_parallel_degree = " + text_of(plan.tensor) + "\npipeline_parallel_degree = " + text_of(plan.pipeline) +
@@ -78,12 +107,17 @@ FrameworkSettings torchtitan_file(const Parallelism& plan, const Graph& graph, i
                      "\"\npipeline_parallel_microbatch_size = " + text_of(plan.micro_batch) + "\n";
   if (plan.chunks > 1 && layers % (plan.pipeline * plan.chunks) == 0)
     settings.text += "pipeline_parallel_layers_per_stage = " + text_of(layers / (plan.pipeline * plan.chunks)) + "\n";
+  else if (plan.chunks > 2)
+    settings.not_there.push_back("vp=" + text_of(plan.chunks) + ": " + text_of(layers) +
+                                 " layers are not divisible by it and the stages, torchtitan takes 2");
   if (!plan.layers.empty())
     settings.not_there.push_back(layers_text(plan) + ": torchtitan divides the layers among the stages itself");
   if (plan.recompute_layers > 0)
     settings.not_there.push_back("recompute_layers=" + text_of(plan.recompute_layers) +
                                  ": torchtitan recomputes all layers, none, or every so many");
   settings.text += "\n[activation_checkpoint]\nmode = \"" + std::string(plan.recompute ? "full" : "none") + "\"\n";
+  add_optimizer_and_limits(settings, plan, graph);
+  add_kernels_that_are_not_there(settings, plan, precision);
   if (is_sharded(plan.synchronization) && !shards)
     settings.not_there.push_back("sharding=" + std::string(sharding_name(plan.synchronization)) +
                                  ": data parallelism keeps all state or shards parameters too");
@@ -111,9 +145,10 @@ FrameworkSettings deepspeed_file(const Parallelism& plan, const Graph& graph) {
 }  // namespace
 
 FrameworkSettings framework_settings(const std::string& framework, const Parallelism& parallelism, const Graph& graph,
-                                     int layers) {
-  if (framework == "megatron") return megatron_arguments(parallelism, graph, layers);
-  return framework == "torchtitan" ? torchtitan_file(parallelism, graph, layers) : deepspeed_file(parallelism, graph);
+                                     int layers, Precision precision) {
+  if (framework == "megatron") return megatron_arguments(parallelism, graph, layers, precision);
+  if (framework == "torchtitan") return torchtitan_file(parallelism, graph, layers, precision);
+  return deepspeed_file(parallelism, graph);
 }
 
 }  // namespace ff

@@ -14,8 +14,9 @@ struct FrameworkSettings {
   Vector<std::string> not_there;  // what the framework's settings cannot say of these
 };
 // `framework`: megatron (arguments of Megatron-LM's pretrain_gpt.py), torchtitan (its TOML), deepspeed (its JSON).
-// `layers`: of the transformer.
+// `layers`: of the transformer. framework_arguments.h reads the first two back: what they say gives the same settings
+// and the same prediction.
 FrameworkSettings framework_settings(const std::string& framework, const Parallelism& parallelism, const Graph& graph,
-                                     int layers);
+                                     int layers, Precision precision);
 
 }  // namespace ff

@@ -146,8 +146,11 @@ CommandResult run_plan(const PlanOptions& options, const std::atomic<bool>& stop
   command.text = plans_to_text(result) + search_to_text(result);
   const SettingsPrediction& best = result.best[0];
   if (!options.framework.empty()) {
+    Graph graph = files.graph;
+    if (costs.optimizer.any()) set_optimizer(graph, with_flags(graph.optimizer, costs.optimizer));
     const FrameworkSettings settings =
-        framework_settings(options.framework, best.parallelism, files.graph, transformer_layers(files.graph).count());
+        framework_settings(options.framework, best.parallelism, graph, transformer_layers(graph).count(),
+                           costs.precision.value_or(Precision::fp32));
     command.json["for"] = options.framework;
     command.json["text"] = settings.text;
     command.json["not_there"] = settings.not_there;

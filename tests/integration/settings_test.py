@@ -146,6 +146,48 @@ class Settings(unittest.TestCase):
                 conventions = "megatron" if framework == "megatron" else "fsdp"
                 self.assertEqual(again["note"], f"{note},framework={conventions}")
 
+    def test_exported_plans_come_back_with_their_predictions(self):
+        """Five plans for each framework, by `export` of a strategy file and by `plan --for`: the text alone gives the
+        same settings, precision, predicted time and memory."""
+        self.make_graph("llama", batch=32)
+        on = ("--graph", "g.json", "--topo", ROOT / "topologies/dgx-a100-1.json", "--cost", "analytic", "--json")
+        plans = {
+            "megatron": (("tp=2,pp=2,micro_batch=2,sharding=optimizer", "bf16"),
+                         ("pp=2,vp=2,micro_batch=1,recompute=full", "fp32"),
+                         ("pp=2,micro_batch=2,layers=1:3,recompute=full,recompute_layers=1", "bf16"),
+                         ("tp=4,micro_batch=4", "bf16"),
+                         ("tp=2,pp=2,cp=2,micro_batch=4,sharding=optimizer", "fp32")),
+            "torchtitan": (("tp=2,cp=2,micro_batch=2,sharding=parameters", "bf16"),
+                           ("tp=1,micro_batch=2,sharding=parameters,recompute=full", "fp32"),
+                           ("tp=2,pp=2,vp=2,micro_batch=1,sharding=parameters", "bf16"),
+                           ("pp=4,micro_batch=2", "bf16"),
+                           ("tp=4,micro_batch=4", "fp32"))}
+        # Which kernels there are is not in a strategy file, but plans say it.
+        more = {"megatron": (("tp=2,sequence_parallel=off,micro_batch=2", "bf16"),
+                             ("tp=2,pp=2,micro_batch=1,attention=stored,recompute=selective,loss=fused", "bf16"),
+                             ("tp=2,attention=stored,micro_batch=4,loss=fused", "fp32")),
+                "torchtitan": ()}
+        for framework, conventions in (("megatron", "megatron"), ("torchtitan", "fsdp")):
+            for settings, precision in plans[framework] + more[framework]:
+                flags = ("--precision", precision, "--optimizer", "adamw")
+                given = json.loads(self.program(BUILD / "ffsearch", "simulate", *on, *flags, "--settings",
+                                                f"{settings},framework={conventions}"))
+                texts = [json.loads(self.program(BUILD / "ffsearch", "plan", *on, *flags, "--settings",
+                                                 given["note"], "--for", framework))]
+                if (settings, precision) in plans[framework]:
+                    self.program(BUILD / "ffsearch", "simulate", *on, *flags, "--settings", settings, "--out", "s.json")
+                    texts.append(json.loads(self.program(BUILD / "ffsearch", "export", "--strategy", "s.json", "--for",
+                                                         framework, "--cost", "analytic", "--json")))
+                for exported in texts:
+                    with self.subTest(settings=settings, framework=framework, text=exported["text"]):
+                        self.assertEqual(exported["not_there"], [])
+                        (self.work / "run.toml").write_text(exported["text"])
+                        arguments = (("--megatron", exported["text"]) if framework == "megatron" else
+                                     ("--torchtitan", "run.toml"))
+                        again = json.loads(self.program(BUILD / "ffsearch", "simulate", *on, *arguments))
+                        for key in ("note", "precision", "predicted_us", "memory_bytes"):
+                            self.assertEqual(again[key], given[key], key)
+
     def test_megatron_arguments(self):
         self.make_graph("llama")
 
