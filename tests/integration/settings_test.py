@@ -188,6 +188,27 @@ class Settings(unittest.TestCase):
                         for key in ("note", "precision", "predicted_us", "memory_bytes"):
                             self.assertEqual(again[key], given[key], key)
 
+    def test_plan_chooses_context_parallelism(self):
+        """One long sample and more devices than its heads: the length is split, and that is faster than stages."""
+        (self.work / "config.json").write_text(json.dumps(
+            {"model_type": "llama", "vocab_size": 32000, "num_hidden_layers": 4, "hidden_size": 1024,
+             "num_attention_heads": 8, "intermediate_size": 4096, "max_position_embeddings": 65536}))
+        self.program(BUILD / "ffsearch", "import", "config.json", "--sequence", 65536, "--batch", 1, "--out", "g.json")
+        self.program(BUILD / "ffsearch", "topology", "--preset", "dgx-a100-80gb", "--nodes", 2, "--out", "t.json",
+                     "--quiet")
+        flags = ("--graph", "g.json", "--topo", "t.json", "--cost", "analytic", "--precision", "bf16", "--optimizer",
+                 "adamw", "--json")
+
+        def planned(settings):
+            found = json.loads(self.program(BUILD / "ffsearch", "plan", *flags, "--settings", settings, "--top", 1))
+            return found["plans"][0]
+        best, stages = planned("framework=megatron"), planned("framework=megatron,cp=1")
+        self.assertRegex(best["settings"], r",cp=[248],")
+        self.assertNotIn("cp=", stages["settings"])
+        self.assertLess(best["predicted_us"], stages["predicted_us"])
+        again = json.loads(self.program(BUILD / "ffsearch", "simulate", *flags, "--settings", best["settings"]))
+        self.assertEqual(again["predicted_us"], best["predicted_us"])
+
     def test_megatron_arguments(self):
         self.make_graph("llama")
 
