@@ -1,6 +1,6 @@
 """Which networks onnx_models.py exports, by kind: torchvision's, those of onnx_networks.py (transformers, LSTMs),
-onnx_handwritten.py (a few of each kind), onnx_vision.py, onnx_pictures.py, onnx_sequences.py, onnx_language.py and
-onnx_interactions.py, with inputs and labels drawn at random."""
+onnx_handwritten.py (a few of each kind), onnx_vision.py, onnx_pictures.py, onnx_sequences.py, onnx_language.py,
+onnx_interactions.py and onnx_recent.py, with inputs and labels drawn at random."""
 import torch
 
 try:
@@ -13,6 +13,7 @@ import onnx_interactions as interactions
 import onnx_language as language
 import onnx_networks as networks
 import onnx_pictures as pictures
+import onnx_recent as recent
 import onnx_sequences as sequences
 import onnx_vision as seen
 from onnx_comparison import Case, outputs_of, scores_of
@@ -333,6 +334,30 @@ KINDS = {
         "SlowFast": lambda: case(seen.SlowFast(), {"video": torch.randn(2, 3, 8, 16, 16)}),
         "TSM": lambda: case(seen.TemporalShift(), {"video": torch.randn(2, 4, 3, 16, 16)}),
     },
+}
+KINDS["classification"] |= {
+    "Swin V2": lambda: case(recent.SwinV2(), images(2, 16)),
+    "ViT with registers": lambda: case(recent.Registers(), images(3, 16)),
+    "MaxViT": lambda: case(recent.MaxVit(), images(2, 16)),
+    "FastKAN, Chebyshev polynomials": lambda: case(recent.BasisFunctions(), {"x": torch.randn(6, 5)}),
+    "neural differential equation": lambda: case(recent.RungeKutta(), {"x": torch.randn(6, 6)}),
+}
+KINDS["generation of images"] |= {
+    "NAFNet and Restormer": lambda: case(recent.Restoration(), images(2, 8)),
+    "MMDiT": lambda: case(recent.TwoStreams(), {**images(2, 8), "prompt": integers(20, 2, 5), "step": torch.rand(2)}),
+}
+KINDS["language"] |= {
+    "multi-head latent attention": lambda: case(recent.LatentAttention(), {"tokens": integers(30, 2, 6)}),
+    "xLSTM, matrix memory": lambda: case(recent.MatrixMemory(), {"tokens": integers(30, 2, 6)}),
+    "Gemma 3": lambda: case(recent.Gemma3(), {"tokens": integers(30, 2, 6)}),
+}
+KINDS["speech"]["E-Branchformer"] = lambda: case(recent.Branches(), {"spectrum": torch.randn(2, 19, 16)})
+KINDS["text in images and time series"]["iTransformer"] = lambda: case(recent.InvertedTransformer(),
+                                                                       {"series": torch.randn(4, 12, 4)})
+KINDS["recommendation"] |= {
+    "TabTransformer": lambda: case(recent.TabTransformer(), {"category": integers(4, 4, 3),
+                                                             "dense": torch.randn(4, 4)}),
+    "PLE and MaskNet": lambda: case(recent.LayeredExtraction(), {"x": torch.randn(6, 10)}, loss_weights=(1, 0.5)),
 }
 CASES = {name: make for kind in KINDS.values() for name, make in kind.items()}
 KIND_OF = {name: kind for kind, cases in KINDS.items() for name in cases}
