@@ -42,6 +42,20 @@ Vector<bool> recomputed_operators(const Graph& graph, const Vector<std::string>&
   return recomputed;
 }
 
+Vector<bool> computed_again(const Graph& graph, const Vector<bool>& recomputed) {
+  Vector<bool> again(graph.operators.size(), false);
+  for (OperatorId op = graph.operators.count(); op-- > 0;) {
+    if (!recomputed[op]) continue;
+    const OperatorDefinition& definition = *graph.operators[op].definition;
+    again[op] = definition.backward_reads_output() || definition.workspace_bytes(definition.whole()) > 0;
+    for (const TensorId tensor : graph.operators[op].outputs)
+      for (const TensorUse& use : graph.tensors[tensor].uses)
+        if (again[use.consumer] || graph.operators[use.consumer].definition->backward_reads_input(use.input))
+          again[op] = true;
+  }
+  return again;
+}
+
 namespace {
 
 // Its outputs are still there when backward begins with the loss.
@@ -54,6 +68,14 @@ bool read_by_losses_alone(const Graph& graph, OperatorId op) {
     }
   return read;
 }
+
+}  // namespace
+
+bool is_worth_recomputing(const Graph& graph, OperatorId op) {
+  return why_not_recomputed(graph, op).empty() && !read_by_losses_alone(graph, op);
+}
+
+namespace {
 
 // What a choice of checkpoints would keep: those and the largest segment.
 struct Checkpoints {
@@ -72,7 +94,7 @@ class CheckpointChoice {
         outputs += bytes_of(graph.tensors[tensor].type, volume(graph.tensors[tensor].shape));
         for (const TensorUse& use : graph.tensors[tensor].uses) last = std::max(last, use.consumer);
       }
-      possible_.push_back(why_not_recomputed(graph, op).empty() && !read_by_losses_alone(graph, op));
+      possible_.push_back(is_worth_recomputing(graph, op));
       output_bytes_.push_back(outputs);
       kept_bytes_.push_back(outputs + definition.workspace_bytes(definition.whole()));
       last_reader_.push_back(last);

@@ -7,6 +7,10 @@
 // recomputed too. All other inputs are kept from forward: those of operators that are not recomputed, and those that
 // came from other devices or were assembled from pieces. So nothing is sent a second time.
 //
+// Of what is recomputed, backward may read nothing: the output of a layer's last product is added to the residual, and
+// no gradient needs it. Such an operator is dropped with its segment, and not computed again. PyTorch's checkpoints end
+// there, too (torch.utils.checkpoint without reentrance, "early stop", since 2.1); Megatron-LM's do not.
+//
 // Parts on one device that read each other's recomputed outputs form a segment. It is recomputed when the gradient of
 // its last operator's output is there.
 #pragma once
@@ -19,10 +23,17 @@ namespace ff {
 // one that can be recomputed; "*" leaves out those that cannot. Throws InputError.
 Vector<bool> recomputed_operators(const Graph& graph, const Vector<std::string>& patterns);
 
-// All operators that can be recomputed, as patterns, but those that losses alone read, whose backward follows their
-// forward at once, and some checkpoints: those after which nothing else that is
-// recomputed is read, so many of them that the bytes of checkpoints and of the largest segment between two of them are
-// together least. For a transformer these are residual connections. Empty: there is no such operator.
+// By operator: is it computed again, as backward reads its output or what its kernel keeps, or an operator that is
+// computed again reads its output?
+Vector<bool> computed_again(const Graph& graph, const Vector<bool>& recomputed);
+
+// Can it be recomputed, and is that of use? Not where losses alone read it, whose backward follows their forward at
+// once.
+bool is_worth_recomputing(const Graph& graph, OperatorId op);
+
+// All operators that are worth it, as patterns, but some checkpoints: those after which nothing else that is recomputed
+// is read, so many of them that the bytes of checkpoints and of the largest segment between two of them are together
+// least. For a transformer these are residual connections. Empty: there is no such operator.
 Vector<std::string> full_recomputation(const Graph& graph);
 
 // What a user gives: patterns, or "full" alone. As patterns that a file can have; throws InputError.

@@ -76,12 +76,13 @@ class MemoryPlanner {
     int plan = -1;                                // -1: on none of the devices asked for
     int forward = -1, backward = -1;              // backward -1 without one
     int recompute = -1;                           // -1: it is not recomputed
+    bool computed_again = false;                  // by that task
     int forward_first = -1, backward_first = -1;  // the steps of the statistics tasks, else the same
     Vector<int> outputs, recomputed_outputs, inputs, input_gradients;
     Vector<Vector<Contribution>> contributions;  // by output
     // The last step that reads what forward reads.
     int last(bool backward_reads) const {
-      return backward >= 0 && backward_reads ? backward : recompute >= 0 ? recompute : forward;
+      return backward >= 0 && backward_reads ? backward : computed_again ? recompute : forward;
     }
   };
 
@@ -146,7 +147,7 @@ class MemoryPlanner {
         switch (task.kind) {
           case TaskKind::forward: part.forward = step; break;
           case TaskKind::backward: part.backward = step; break;
-          case TaskKind::recompute: part.recompute = step; break;
+          case TaskKind::recompute: part.recompute = step, part.computed_again = task.computed; break;
           case TaskKind::forward_statistics: part.forward_first = step; break;
           default: part.backward_first = step;
         }
@@ -179,7 +180,8 @@ class MemoryPlanner {
                                                         part.forward_first, part.recompute < 0 ? last : part.forward));
       if (part.recompute >= 0)
         part.recomputed_outputs.push_back(
-            add(part.plan, {Kind::recomputed_output, id, number, o}, bytes, part.recompute, last));
+            part.computed_again ? add(part.plan, {Kind::recomputed_output, id, number, o}, bytes, part.recompute, last)
+                                : -1);
     }
     part.contributions.resize(op.outputs.size());
   }

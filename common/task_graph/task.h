@@ -218,6 +218,7 @@ struct BlockPair;
 struct Task {
   TaskKey key;
   TaskKind kind;
+  bool computed = true;       // recompute: does it compute anything (TaskGraphBuilder::computed_again)?
   int32_t op = -1;            // compute, reductions: operator
   int32_t part = -1;          // compute: part; reductions: which group of parts (OperatorDefinition::statistics_group)
   int32_t edge = -1;          // transfers and collectives of edges

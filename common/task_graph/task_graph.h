@@ -116,6 +116,8 @@ class TaskGraphBuilder {
   int replicas() const { return replicas_; }
   bool recomputes() const { return !recomputed_.empty(); }  // any operator
   bool recomputed(OperatorId op) const { return !recomputed_.empty() && recomputed_[op]; }
+  // Of recomputed ones, those that backward has a use for (recomputation.h).
+  bool computed_again(OperatorId op) const { return !recomputed_.empty() && computed_again_[op]; }
   const Vector<Edge>& edges() const { return edges_; }
   const Vector<ParameterGroup>& groups() const { return groups_; }
   // By operator: equal numbers for operators with equal blocks (part_blocks.h).
@@ -144,6 +146,7 @@ class TaskGraphBuilder {
   const Synchronization synchronization_;
   const Vector<Synchronization> by_group_;  // empty: all alike
   const Vector<bool> recomputed_;           // by operator; empty: none
+  const Vector<bool> computed_again_;       // likewise
   const int micro_batches_, replicas_;
   Vector<Edge> edges_;
   Vector<ParameterGroup> groups_;

@@ -96,8 +96,9 @@ struct PartPlan {
   Vector<Place> output_gradients, input_gradients, parameter_gradients;
   Vector<uint8_t> accumulate;  // is the parameter's gradient added to?
   PartSteps forward, backward;
-  bool again = false;  // the same part once more, as recompute and backward see it; its kernel is the part's
-  int kernel = -1;     // parts that are never in flight at the same time share one (task_graph/shared_kernels.h)
+  bool again = false;    // the same part once more, as recompute and backward see it; its kernel is the part's
+  bool computed = true;  // `again`: recompute has something to compute (TaskGraphBuilder::computed_again)
+  int kernel = -1;       // parts that are never in flight at the same time share one (task_graph/shared_kernels.h)
   const PartSteps& steps(Direction direction) const { return direction == Direction::forward ? forward : backward; }
 };
 

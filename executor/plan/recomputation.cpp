@@ -23,7 +23,9 @@ void plan_recomputation(Planner& planner) {
     if (!planner.builder.recomputed(plan.parts[p].op)) continue;
     PartPlan part = plan.parts[p];
     part.again = true;
-    for (const int output : part.outputs.indices()) part.outputs[output] = recomputed_output(planner, part, output);
+    part.computed = planner.builder.computed_again(part.op);
+    if (part.computed)
+      for (const int output : part.outputs.indices()) part.outputs[output] = recomputed_output(planner, part, output);
     again[{part.op, part.part}] = plan.parts.count();
     plan.parts.push_back(std::move(part));
   }

@@ -389,7 +389,9 @@ void Program::run_kernel(const StepPlan& step, Call& call, bool training) {
         call.kernel->forward_statistics(call.arguments);
       break;
     case TaskKind::backward_statistics: call.kernel->backward_statistics(call.arguments); break;
-    case TaskKind::recompute: call.kernel->forward(call.arguments); break;
+    case TaskKind::recompute:
+      if (plan_.parts[step.part].computed) call.kernel->forward(call.arguments);
+      break;
     case TaskKind::forward:
       call.kernel->forward(call.arguments);
       if (step.updates_state && training) call.kernel->update_state(call.arguments);

@@ -130,7 +130,8 @@ class AnalyticKernel {
     const double us = backward ? backward_products_us(definition, part, flops, input_gradients)
                                : forward_products_us(definition, part, flops);
     if (attention.flops == 0) return us;
-    if (!conventions_.stored_attention) return us + attention_us(attention, backward);
+    const double joined_us = backward ? joined_gradients_us(definition, part, flops, input_gradients) : 0;
+    if (!conventions_.stored_attention) return us + joined_us + attention_us(attention, backward);
     // Two products forward and five backward, of which one computes the scores again. Each has as many outputs as there
     // are scores, or reads them.
     const double scores = attention.flops / (backward ? 5 : 2) / 2 / static_cast<double>(attention.head_channels);
@@ -140,7 +141,20 @@ class AnalyticKernel {
     const double memory_us = bytes / (model_.memory_gb_per_s * known_.memory * 1e3);
     say(memory_us, [&] { return "stored probabilities, " + digits(bytes) + " bytes"; });
     const double products = backward ? 0.8 + (again ? 0.4 : 0) : 1;
-    return us + product_us(attention.flops * products, scores, false) + memory_us;
+    return us + joined_us + product_us(attention.flops * products, scores, false) + memory_us;
+  }
+
+  // Of queries, keys and values: read and written once more. `flops`: of the products with their weights, backward.
+  double joined_gradients_us(const OperatorDefinition& definition, const Block& part, double flops,
+                             bool input_gradients) const {
+    if (!conventions_.autograd_copies) return 0;
+    const Block input = definition.input_block(0, part);
+    const double channels = static_cast<double>(input[input.rank() - 1].size());
+    const double elements = flops / (input_gradients ? 4 : 2) / channels;
+    const double bytes = 2 * elements * static_cast<double>(bytes_of(definition.inputs()[0].type, int64_t{1}));
+    const double us = bytes / (model_.memory_gb_per_s * known_.memory * 1e3);
+    say(us, [&] { return "gradients of queries, keys and values into one array, " + digits(bytes) + " bytes"; });
+    return us;
   }
 
   // Of the kernels between those that tensor parallelism splits: with sequence parallelism each device has a share of
@@ -193,6 +207,9 @@ double analytic_kernel_us(const DeviceModel& model, const OperatorDefinition& de
       Work work = definition.backward_work(part, use.input_gradients);
       if (use.shared_bytes > 0)  // gradients are read to be added to
         work.bytes += definition.gradient_addition_bytes(part);
+      const bool norm = definition.type() == "layer_norm" || definition.type() == "rms_norm";
+      if (norm && conventions.autograd_copies)
+        work.bytes += 2.0 * static_cast<double>(bytes_of(definition.inputs()[0].type, definition.input_block(0, part)));
       return kernel.kernel_us(definition, part, work, true, use.input_gradients, tflops, precision);
     }
   }

@@ -19,6 +19,12 @@ struct FrameworkConventions {
   // Else: which generation of FlashAttention's kernels, and whether those written in Triton.
   int flash_attention = 2;
   bool triton_attention = false;
+  // Kernels that PyTorch's autograd has beside ours. The gradients of queries, keys and values are copied into one
+  // array, as they are parts of one product's output (torch.chunk, torch.split). Those of a norm's parameters are a
+  // second kernel (layer_norm_kernel.cu and Apex alike), which reads the input and the output's gradient again.
+  bool autograd_copies = false;
+  // Full recomputation computes forward of a layer to its end, beyond what backward reads (common/recomputation.h).
+  bool recomputes_whole_segments = false;
   // The loss is a sequence of elementwise kernels on f32 copies of the logits, not one kernel.
   bool unfused_loss = false;
   // Cross-entropies of the logits beside the loss, to be logged: unfused, forward only. Not in memory: they are

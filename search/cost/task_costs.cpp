@@ -87,6 +87,7 @@ Nanoseconds TaskCostModel::duration(const Task& task, const Strategy& strategy) 
   if (task.kind == TaskKind::update) return update_ns(task.bytes, model) + copy_ns(task.copy_bytes, model);
   if (task.kind == TaskKind::barrier || task.kind == TaskKind::parameter_copy)
     return barrier_ns(task.copy_bytes, model);
+  if (!task.computed && !kernels_.conventions().recomputes_whole_segments) return 1;
   const PartCost& cost = part_cost(task.op, strategy[task.op].degrees, task.part, model);
   const KernelCost& kernel = task.kind == TaskKind::forward              ? cost.forward
                              : task.kind == TaskKind::recompute          ? cost.forward

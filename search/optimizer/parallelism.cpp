@@ -110,13 +110,20 @@ void check_chunks(const Parallelism& parallelism, int layers) {
                      std::to_string(layers) + " layers");
 }
 
-// Of those that recomputation of everything would recompute.
-Vector<std::string> recomputation_of_first_layers(const Graph& graph, const Vector<int>& layer_of,
-                                                  const Vector<PlaceOfLayer>& places, int layers) {
-  const Vector<bool> all = recomputed_operators(graph, full_recomputation(graph));
+// Of whole layers, as Megatron-LM and FSDP recompute: what another layer reads is kept. Of each chunk, as many of its
+// first layers.
+Vector<std::string> recomputation_of_layers(const Graph& graph, const Vector<int>& layer_of,
+                                            const Vector<PlaceOfLayer>& places, int layers) {
+  const auto read_by_another = [&](OperatorId op) {
+    for (const TensorId tensor : graph.operators[op].outputs)
+      for (const TensorUse& use : graph.tensors[tensor].uses)
+        if (layer_of[use.consumer] != layer_of[op]) return true;
+    return false;
+  };
   Vector<std::string> names;
   for (const OperatorId op : graph.operator_ids())
-    if (all[op] && places[layer_of[op]].number < layers) names.push_back(graph.operators[op].name);
+    if (places[layer_of[op]].number < layers && is_worth_recomputing(graph, op) && !read_by_another(op))
+      names.push_back(graph.operators[op].name);
   return name_patterns(names);
 }
 
@@ -222,6 +229,8 @@ FrameworkConventions conventions_of(const Parallelism& parallelism) {
   result.logged_losses = composer ? composer_logged_losses : 0;
   result.unfused_optimizer = fsdp;
   result.clips_gradients = true;
+  result.autograd_copies = true;
+  result.recomputes_whole_segments = !fsdp;
   result.whole_passes = true;
   result.accumulates_in_products = parallelism.framework == "megatron";
   result.replicates_length = !parallelism.sequence_parallel && parallelism.tensor > 1;
@@ -324,10 +333,8 @@ ParallelPlan plan_of(Parallelism& parallelism, const Graph& graph, const Topolog
   plan.settings.synchronization = parallelism.synchronization;
   plan.settings.micro_batches = static_cast<int>(batch / parallelism.data / parallelism.micro_batch);
   if (parallelism.recompute)
-    plan.settings.recompute =
-        parallelism.recompute_layers == 0
-            ? full_recomputation(graph)
-            : recomputation_of_first_layers(graph, layer_of, places, parallelism.recompute_layers);
+    plan.settings.recompute = recomputation_of_layers(
+        graph, layer_of, places, parallelism.recompute_layers > 0 ? parallelism.recompute_layers : layers.count());
   const Graph of_micro_batch = graph_of_micro_batch(graph, plan.settings.micro_batches);
   const Vector<DeviceId> order = topology.by_links();
   const int of_stage = parallelism.of_layer() * parallelism.data;
@@ -353,7 +360,6 @@ void set_nearest_recomputation(Parallelism& nearest, const Graph& graph, const V
   nearest.recompute = !patterns.empty();
   if (!nearest.recompute) return;
   const Vector<bool> found = recomputed_operators(graph, patterns);
-  if (found == recomputed_operators(graph, full_recomputation(graph))) return;
   const Vector<OperatorId> layers = transformer_layers(graph);
   const Vector<int> of_chunks = layers_of_chunks(nearest, layers.count());
   const Vector<PlaceOfLayer> places = places_of_layers(of_chunks);
@@ -365,9 +371,10 @@ void set_nearest_recomputation(Parallelism& nearest, const Graph& graph, const V
     return count;
   };
   const int most = *std::max_element(of_chunks.begin(), of_chunks.end());
-  int least = differences(full_recomputation(graph));
+  int least = std::min(differences(recomputation_of_layers(graph, layer_of, places, layers.count())),
+                       differences(full_recomputation(graph)));
   for (int number = 1; number < most; ++number) {
-    const int different = differences(recomputation_of_first_layers(graph, layer_of, places, number));
+    const int different = differences(recomputation_of_layers(graph, layer_of, places, number));
     if (different >= least) continue;
     least = different;
     nearest.recompute_layers = number;

@@ -8,7 +8,11 @@ void Recomputation::add() {
   const int32_t begin = static_cast<int32_t>(draft_.result.tasks.size());
   recomputed_.assign(draft_.graph.operators.size(), -1);
   for (OperatorId op : draft_.graph.operator_ids())
-    if (draft_.builder.recomputed(op)) recomputed_[op] = draft_.add_parts(op, TaskKind::recompute);
+    if (draft_.builder.recomputed(op)) {
+      recomputed_[op] = draft_.add_parts(op, TaskKind::recompute);
+      for (int32_t task = recomputed_[op]; task < static_cast<int32_t>(draft_.result.tasks.size()); ++task)
+        draft_.task(task).computed = draft_.builder.computed_again(op);
+    }
   Segments segments(begin, static_cast<int32_t>(draft_.result.tasks.size()));
   for (int e : draft_.builder.edges().indices()) {
     const Edge& edge = draft_.builder.edges()[e];

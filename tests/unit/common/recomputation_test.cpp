@@ -64,6 +64,32 @@ TEST_CASE("full recomputation leaves out what losses alone read: their backward 
   CHECK(!recomputed[3]);  // d
 }
 
+// A transformer's second half of a layer: the sum needs neither of its inputs for backward, the activation needs its.
+TEST_CASE("what backward has no use for is not computed again") {
+  const Graph graph = parse_graph(parse_json(
+      R"({"format":"ffgraph/1","name":"half","batch_size":8,"inputs":[{"name":"x","shape":["batch",8],"dtype":"f32"},
+      {"name":"label","shape":["batch"],"dtype":"i32"}],"operators":[
+      {"name":"first","type":"linear","inputs":["x"],"attributes":{"out_features":8}},
+      {"name":"norm","type":"layer_norm","inputs":["first"]},
+      {"name":"expand","type":"linear","inputs":["norm"],"attributes":{"out_features":32}},
+      {"name":"gelu","type":"gelu","inputs":["expand"]},
+      {"name":"drop","type":"dropout","inputs":["gelu"],"attributes":{"rate":0.1}},
+      {"name":"contract","type":"linear","inputs":["drop"],"attributes":{"out_features":8}},
+      {"name":"add","type":"add","inputs":["first","contract"]},
+      {"name":"loss","type":"softmax_cross_entropy","inputs":["add","label"]}]})",
+      "graph"));
+  const auto again = [&](const Vector<std::string>& patterns) {
+    Vector<std::string> names;
+    const Vector<bool> found = computed_again(graph, recomputed_operators(graph, patterns));
+    for (const OperatorId op : graph.operator_ids())
+      if (found[op]) names.push_back(graph.operators[op].name);
+    return names;
+  };
+  CHECK(again({"norm", "expand", "gelu", "drop", "contract"}) == Vector<std::string>{"norm", "expand", "gelu", "drop"});
+  CHECK(again({"contract"}).empty());
+  CHECK(again({"first", "norm", "add"}) == Vector<std::string>{"first", "norm"});
+}
+
 TEST_CASE("a segment is recomputed in front of its last operator's backward") {
   const Graph graph = four_layers();
   const Strategy strategy = single_device(graph);
