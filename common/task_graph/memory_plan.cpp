@@ -37,7 +37,7 @@ class MemoryPlanner {
       int end = collective;
       while (end < tasks_.collectives.count() && tasks_.collectives[end].edge == edge) ++end;
       for (Direction direction : directions)
-        for (int c = collective; c < end; ++c) plan_collective(tasks_.collectives[c], direction);
+        for (int c = collective; c < end; ++c) plan_collective(c, direction);
       collective = end;
       if (!tasks_.pairs[edge]) continue;
       plan_forward(edge);
@@ -62,8 +62,9 @@ class MemoryPlanner {
     int32_t edge, pair;
     int64_t bytes;
     BlockUse use;
-    int gradient;  // local: the consumer's input gradient, a buffer; else -1
-    int first;     // received: when its memory is first needed; -1: it is received together with others
+    int gradient;   // local: the consumer's input gradient, a buffer; else -1
+    int first;      // received: when its memory is first needed; -1: it is received together with others
+    int next = -1;  // contribution to the same block
   };
 
   // How many steps of the devices at the ends of a transfer precede it in the issue order; -1: not asked for.
@@ -78,13 +79,48 @@ class MemoryPlanner {
     int recompute = -1;                           // -1: it is not recomputed
     bool computed_again = false;                  // by that task
     int forward_first = -1, backward_first = -1;  // the steps of the statistics tasks, else the same
-    Vector<int> outputs, recomputed_outputs, inputs, input_gradients;
-    Vector<Vector<Contribution>> contributions;  // by output
+    int first_input = -1, first_output = -1;      // in inputs_ and outputs_
     // The last step that reads what forward reads.
     int last(bool backward_reads) const {
       return backward >= 0 && backward_reads ? backward : computed_again ? recompute : forward;
     }
   };
+
+  struct Input {
+    int assembled = -1, gradient = -1;  // buffers
+  };
+  struct Output {
+    int buffer = -1, recomputed = -1;  // buffers
+    int first = -1, last = -1;         // of its contributions, in contributions_
+  };
+  Input& input(const Part& part, int number) { return inputs_[part.first_input + number]; }
+  Output& output(const Part& part, int number) { return outputs_[part.first_output + number]; }
+  void contribute(Output& output, const Contribution& contribution) {
+    const int number = contributions_.count();
+    (output.last < 0 ? output.first : contributions_[output.last].next) = number;
+    output.last = number;
+    contributions_.push_back(contribution);
+  }
+
+  // Elements of the blocks that a part reads and writes; few parts of an operator differ in them.
+  struct Volumes {
+    Vector<int64_t> inputs, outputs;
+  };
+  const Volumes& volumes(OperatorId id, int number) {
+    const OperatorDefinition& definition = *graph_.operators[id].definition;
+    auto& [kinds, of_kind] = volumes_[id];
+    if (kinds.empty()) kinds = definition.kinds_of_parts(strategy_[id].degrees);
+    const int kind = kinds[number];
+    if (kind >= of_kind.count()) of_kind.resize(kind + 1);
+    Volumes& result = of_kind[kind];
+    if (!result.outputs.empty()) return result;
+    const Block block = definition.part(strategy_[id].degrees, number);
+    for (const int i : definition.inputs().indices())
+      result.inputs.push_back(definition.input_block(i, block).volume());
+    for (const int o : definition.outputs().indices())
+      result.outputs.push_back(definition.output_block(o, block).volume());
+    return result;
+  }
 
   // Null where the task graph does not have it.
   Part* found(OperatorId op, int number) {
@@ -133,13 +169,21 @@ class MemoryPlanner {
     return steps_before_.at(make_task_key(kind, edge, pair.consumer_part, pair.producer_part));
   }
 
+  // A plan, and a collective of an edge in a direction.
+  int64_t step_key(int plan, int collective, Direction direction) const {
+    return (int64_t{collective} * 2 + (direction == Direction::backward)) * plans_.count() + plan;
+  }
+
   void make_parts() {
     parts_.resize(graph_.operators.size());
+    volumes_.resize(graph_.operators.size());
     for (OperatorId op : parts_.indices()) parts_[op].resize(tasks_.parts[op].size());
     for (size_t i = 0; i < plans_.size(); ++i)
       for (size_t s = 0; s < plans_[i].steps.size(); ++s) {
         const Task& task = tasks_.tasks[plans_[i].steps[s]];
-        if (is_edge_collective(task.kind)) collective_steps_[{static_cast<int>(i), task.key}] = static_cast<int>(s);
+        if (is_edge_collective(task.kind))
+          collective_steps_[step_key(static_cast<int>(i), task.collective, direction_of(task.kind))] =
+              static_cast<int>(s);
         if (!is_compute(task.kind)) continue;
         Part& part = *found(task.op, task.part);
         part.plan = static_cast<int>(i);
@@ -152,6 +196,11 @@ class MemoryPlanner {
           default: part.backward_first = step;
         }
       }
+    Vector<size_t> count(plans_.size(), 0);
+    for (OperatorId op : parts_.indices())
+      for (const Part& part : parts_[op])
+        if (part.plan >= 0) count[part.plan] += part.recompute < 0 ? 3 : 4;
+    for (const int i : plans_.indices()) plans_[i].buffers.reserve(count[i]);
     for (OperatorId op : parts_.indices())
       for (int number : tasks_.parts[op])
         if (planned(op, number)) make_part(op, number);
@@ -160,30 +209,28 @@ class MemoryPlanner {
   void make_part(OperatorId id, int number) {
     const Operator& op = graph_.operators[id];
     const OperatorDefinition& definition = *op.definition;
+    const Volumes& volume = volumes(id, number);
     Part& part = *planned(id, number);
     if (part.forward_first < 0) part.forward_first = part.forward;
     if (part.backward_first < 0) part.backward_first = part.backward;
-    const Block block = definition.part(strategy_[id].degrees, number);
-    part.inputs.assign(op.inputs.size(), -1);
-    for (int i = 0; i < static_cast<int>(op.inputs.size()); ++i) {
-      const bool wanted = graph_.input_has_gradient(id, i);
-      const int64_t bytes = bytes_of(definition.inputs()[i].type, definition.input_block(i, block));
-      part.input_gradients.push_back(
-          wanted ? add(part.plan, {Kind::input_gradient, id, number, i}, bytes, part.backward_first, part.backward)
-                 : -1);
+    part.first_input = inputs_.count();
+    part.first_output = outputs_.count();
+    for (const int i : op.inputs.indices()) {
+      Input& own = inputs_.emplace_back();
+      if (graph_.input_has_gradient(id, i))
+        own.gradient = add(part.plan, {Kind::input_gradient, id, number, i},
+                           bytes_of(definition.inputs()[i].type, volume.inputs[i]), part.backward_first, part.backward);
     }
-    for (int o = 0; o < static_cast<int>(op.outputs.size()); ++o) {
-      const int64_t bytes = bytes_of(definition.outputs()[o].type, definition.output_block(o, block));
+    for (const int o : op.outputs.indices()) {
+      Output& own = outputs_.emplace_back();
+      const int64_t bytes = bytes_of(definition.outputs()[o].type, volume.outputs[o]);
       const int last = part.last(definition.backward_reads_output());
-      part.outputs.push_back(definition.is_loss() ? -1
-                                                  : add(part.plan, {Kind::output, id, number, o}, bytes,
-                                                        part.forward_first, part.recompute < 0 ? last : part.forward));
-      if (part.recompute >= 0)
-        part.recomputed_outputs.push_back(
-            part.computed_again ? add(part.plan, {Kind::recomputed_output, id, number, o}, bytes, part.recompute, last)
-                                : -1);
+      if (!definition.is_loss())
+        own.buffer = add(part.plan, {Kind::output, id, number, o}, bytes, part.forward_first,
+                         part.recompute < 0 ? last : part.forward);
+      if (part.computed_again)
+        own.recomputed = add(part.plan, {Kind::recomputed_output, id, number, o}, bytes, part.recompute, last);
     }
-    part.contributions.resize(op.outputs.size());
   }
 
   int add(int plan, const BufferKey& key, int64_t bytes, int first, int last) {
@@ -199,15 +246,14 @@ class MemoryPlanner {
 
   PlannedBuffer& assembled_input(const Edge& edge, int number) {
     Part& part = *planned(edge.consumer, number);
-    int& input = part.inputs[edge.input];
-    if (input < 0) {
+    int& assembled = input(part, edge.input).assembled;
+    if (assembled < 0) {
       const OperatorDefinition& definition = *graph_.operators[edge.consumer].definition;
-      const Block block = definition.input_block(edge.input, definition.part(strategy_[edge.consumer].degrees, number));
-      input = add(part.plan, {Kind::input, edge.consumer, number, edge.input},
-                  bytes_of(graph_.tensors[edge.tensor].type, block), part.forward_first,
-                  part.last(definition.backward_reads_input(edge.input)));
+      assembled = add(part.plan, {Kind::input, edge.consumer, number, edge.input},
+                      bytes_of(graph_.tensors[edge.tensor].type, volumes(edge.consumer, number).inputs[edge.input]),
+                      part.forward_first, part.last(definition.backward_reads_input(edge.input)));
     }
-    return buffer(part, input);
+    return buffer(part, assembled);
   }
 
   bool is_local(const Edge& edge, const BlockPair& pair) const {
@@ -226,7 +272,7 @@ class MemoryPlanner {
       const bool local = is_local(edge, pair);
       const EdgeCopy copy = edge_copy(pair, local, Direction::forward);
       if (producer) {
-        const int buffer = producer->outputs[output];
+        const int buffer = this->output(*producer, output).buffer;
         if (copy.source == BlockUse::packed)
           add(producer->plan, {Kind::packed_activation, index, number}, pair.bytes, producer->forward,
               sent(TaskKind::activation, index, pair, *producer));
@@ -237,7 +283,7 @@ class MemoryPlanner {
           extend(*producer, buffer, consumer->last(kept));
         else {
           extend(*producer, buffer, consumer->forward);
-          extend(*producer, producer->recomputed_outputs[output], consumer->last(kept));
+          extend(*producer, this->output(*producer, output).recomputed, consumer->last(kept));
         }
       }
       if (!consumer || copy.destination == BlockUse::in_place) continue;
@@ -260,13 +306,14 @@ class MemoryPlanner {
       const bool local = is_local(edge, pair);
       const EdgeCopy copy = edge_copy(pair, local, Direction::backward);
       if (consumer && copy.source == BlockUse::whole)
-        extend(*consumer, consumer->input_gradients[edge.input], sent(TaskKind::gradient, index, pair, *consumer));
+        extend(*consumer, input(*consumer, edge.input).gradient, sent(TaskKind::gradient, index, pair, *consumer));
       if (consumer && copy.source == BlockUse::packed)
         add(consumer->plan, {Kind::packed_gradient, index, number}, pair.bytes, consumer->backward,
             sent(TaskKind::gradient, index, pair, *consumer));
       if (!producer) continue;
-      const int gradient = local ? consumer->input_gradients[edge.input] : -1;
-      producer->contributions[graph_.tensors[edge.tensor].output].push_back(
+      const int gradient = local ? input(*consumer, edge.input).gradient : -1;
+      contribute(
+          output(*producer, graph_.tensors[edge.tensor].output),
           {index, number, pair.bytes, copy.destination, gradient, local ? 0 : posted(TaskKind::gradient, index, pair)});
     }
   }
@@ -310,7 +357,8 @@ class MemoryPlanner {
     return result;
   }
 
-  void plan_collective(const EdgeCollective& moved, Direction direction) {
+  void plan_collective(int index, Direction direction) {
+    const EdgeCollective& moved = tasks_.collectives[index];
     const Edge& edge = builder_.edges()[moved.edge];
     const bool forward = direction == Direction::forward;
     if (!forward && !has_gradient(graph_, edge)) return;
@@ -333,14 +381,15 @@ class MemoryPlanner {
       end.sent += bytes;
       const int read_until = end.first_receiver < 0 ? this->end(*sender) : end.first_receiver;
       if (!sends_packed(kind))
-        extend(*sender, forward ? sender->outputs[output] : sender->input_gradients[edge.input], read_until);
+        extend(*sender, forward ? this->output(*sender, output).buffer : input(*sender, edge.input).gradient,
+               read_until);
       if (end.again >= 0)
-        extend(*sender, sender->recompute >= 0 ? sender->recomputed_outputs[output] : sender->outputs[output],
+        extend(*sender,
+               sender->recompute >= 0 ? this->output(*sender, output).recomputed : this->output(*sender, output).buffer,
                end.again);
     }
-    const TaskKey key = make_task_key(collective_kind(direction), moved.edge, moved.number, 0);
     for (auto& [plan, end] : ends) {
-      end.step = collective_steps_.at({plan, key});
+      end.step = collective_steps_.at(step_key(plan, index, direction));
       const int steps = static_cast<int>(plans_[plan].steps.size());
       if (sends_packed(kind) && end.sent > 0)
         add(plan, {packed_kind(direction), moved.edge, moved.number}, end.sent, end.first_sender,
@@ -355,9 +404,9 @@ class MemoryPlanner {
         if (!receives_packed(kind)) input.first = std::min(input.first, end.step);
         if (end.again >= 0) gather_again(edge, number, *receiver, input, end.again);
       } else {
-        receiver->contributions[output].push_back({moved.edge, moved.number, bytes,
-                                                   receives_packed(kind) ? BlockUse::packed : BlockUse::whole, -1,
-                                                   receives_packed(kind) ? -1 : end.step});
+        contribute(this->output(*receiver, output),
+                   {moved.edge, moved.number, bytes, receives_packed(kind) ? BlockUse::packed : BlockUse::whole, -1,
+                    receives_packed(kind) ? -1 : end.step});
       }
     }
   }
@@ -366,20 +415,21 @@ class MemoryPlanner {
     const Operator& op = graph_.operators[id];
     if (!planned(id, number) || !op.has_backward || op.definition->is_loss()) return;
     Part& part = *planned(id, number);
-    const Block block = op.definition->part(strategy_[id].degrees, number);
-    for (int output = 0; output < static_cast<int>(op.outputs.size()); ++output) {
-      const Vector<Contribution>& contributions = part.contributions[output];
-      const BlockUse use = contributions.size() == 1 ? contributions[0].use : BlockUse::packed;
+    for (const int o : op.outputs.indices()) {
+      const Output& own = output(part, o);
+      const bool single = own.first >= 0 && own.first == own.last;
+      const BlockUse use = single ? contributions_[own.first].use : BlockUse::packed;
       if (use == BlockUse::in_place) {
-        extend(part, contributions[0].gradient, part.backward);
+        extend(part, contributions_[own.first].gradient, part.backward);
         continue;
       }
       const bool received = use == BlockUse::whole;
-      add(part.plan, {Kind::output_gradient, id, number, output},
-          bytes_of(op.definition->outputs()[output].type, op.definition->output_block(output, block)),
-          received ? contributions[0].first : part.backward_first, part.backward);
+      add(part.plan, {Kind::output_gradient, id, number, o},
+          bytes_of(op.definition->outputs()[o].type, volumes(id, number).outputs[o]),
+          received ? contributions_[own.first].first : part.backward_first, part.backward);
       if (received) continue;
-      for (const Contribution& contribution : contributions) {
+      for (int c = own.first; c >= 0; c = contributions_[c].next) {
+        const Contribution& contribution = contributions_[c];
         if (contribution.gradient >= 0) extend(part, contribution.gradient, part.backward_first);
         else if (contribution.first >= 0)
           add(part.plan, {Kind::received_gradient, contribution.edge, contribution.pair}, contribution.bytes,
@@ -462,9 +512,14 @@ class MemoryPlanner {
   Vector<MemoryPlan> plans_;
   // On-demand buffers, by transfer.
   std::unordered_map<TaskKey, StepsBefore> steps_before_;
-  Vector<int> plan_of_device_;                               // by device; -1: not asked for
-  Vector<Vector<Part>> parts_;                               // [operator][place of the part in the task graph]
-  std::map<std::pair<int, TaskKey>, int> collective_steps_;  // by plan and task
+  Vector<int> plan_of_device_;  // by device; -1: not asked for
+  Vector<Vector<Part>> parts_;  // [operator][place of the part in the task graph]
+  Vector<Input> inputs_;        // of the parts, one after the other
+  Vector<Output> outputs_;      // likewise
+  Vector<Contribution> contributions_;
+  // [operator]: the kind of each part, and what parts of each kind have; empty: not asked for.
+  Vector<std::pair<Vector<int>, Vector<Volumes>>> volumes_;
+  std::unordered_map<int64_t, int> collective_steps_;  // by step_key
 };
 
 }  // namespace
@@ -481,26 +536,60 @@ Vector<MemoryPlan> plan_lives(TaskGraphBuilder& builder, const Strategy& strateg
   return MemoryPlanner(builder, strategy, tasks, devices, buffers, inputs).plan(order);
 }
 
-// Many devices are alike, under data parallelism all.
+namespace {
+
+// Which buffers live together follows from the order of the steps at which lives begin: [buffer], the number of its
+// first step among those, and of the last of those at which it lives.
+struct Lives {
+  Vector<int32_t> first, last;
+  int steps = 0;
+
+  explicit Lives(const Vector<PlannedBuffer>& buffers) {
+    int end = 0;
+    for (const PlannedBuffer& one : buffers) end = std::max(end, one.last + 1);
+    Vector<int32_t> begun(end, 0);  // [step]: how many numbers there are up to it
+    for (const PlannedBuffer& one : buffers) begun[one.first] = 1;
+    for (int step = 1; step < end; ++step) begun[step] += begun[step - 1];
+    if (end > 0) steps = begun.back();
+    first.reserve(buffers.size());
+    last.reserve(buffers.size());
+    for (const PlannedBuffer& one : buffers) first.push_back(begun[one.first] - 1), last.push_back(begun[one.last] - 1);
+  }
+};
+
+int64_t assign_offsets(Vector<PlannedBuffer>& buffers, const Lives& lives);
+
+}  // namespace
+
+// Many devices are alike, under data parallelism all. Steps without buffers, as updates, make no difference.
 void lay_out(Vector<MemoryPlan>& plans, const Vector<bool>& chosen) {
-  const auto alike = [](const PlannedBuffer& a, const PlannedBuffer& b) {
-    return a.bytes == b.bytes && a.first == b.first && a.last == b.last;
+  struct Known {
+    int plan;
+    Lives lives;
   };
-  std::unordered_map<uint64_t, int> known;  // plans, by hash of what their buffers are
+  std::unordered_multimap<uint64_t, Known> known;  // by hash of what their buffers are
+  const auto alike = [&](const Known& other, const MemoryPlan& plan, const Lives& lives) {
+    const Vector<PlannedBuffer>& buffers = plans[other.plan].buffers;
+    return other.lives.first == lives.first && other.lives.last == lives.last &&
+           std::equal(buffers.begin(), buffers.end(), plan.buffers.begin(), plan.buffers.end(),
+                      [](const PlannedBuffer& a, const PlannedBuffer& b) { return a.bytes == b.bytes; });
+  };
   for (const int index : plans.indices()) {
     if (!chosen.empty() && !chosen[index]) continue;
     MemoryPlan& plan = plans[index];
+    Lives lives(plan.buffers);
     uint64_t hash = hash_basis;
-    for (const PlannedBuffer& one : plan.buffers)
-      for (const int64_t number : {one.bytes, int64_t{one.first}, int64_t{one.last}})
+    for (const int b : plan.buffers.indices())
+      for (const int64_t number : {plan.buffers[b].bytes, int64_t{lives.first[b]}, int64_t{lives.last[b]}})
         hash = hash_step(hash, static_cast<uint64_t>(number));
-    const auto [found, added] = known.try_emplace(hash, index);
-    const MemoryPlan& other = plans[found->second];
-    if (added ||
-        !std::equal(plan.buffers.begin(), plan.buffers.end(), other.buffers.begin(), other.buffers.end(), alike)) {
-      plan.arena_bytes = assign_offsets(plan.buffers);
+    const auto [begin, end] = known.equal_range(hash);
+    const auto found = std::find_if(begin, end, [&](const auto& one) { return alike(one.second, plan, lives); });
+    if (found == end) {
+      plan.arena_bytes = assign_offsets(plan.buffers, lives);
+      known.emplace(hash, Known{index, std::move(lives)});
       continue;
     }
+    const MemoryPlan& other = plans[found->second.plan];
     for (const int b : plan.buffers.indices()) plan.buffers[b].offset = other.buffers[b].offset;
     plan.arena_bytes = other.arena_bytes;
   }
@@ -515,8 +604,10 @@ Vector<MemoryPlan> plan_memory(TaskGraphBuilder& builder, const Strategy& strate
 
 namespace {
 
-// Which parts of the arena are taken at which steps: a segment tree of steps, whose nodes have unions of ranges.
-// Buffers that live together mostly lie side by side: a union has few ranges where there are thousands of buffers.
+// Which parts of the arena are taken at which steps: a tree of intervals of steps, eight children to a node, whose
+// nodes have unions of ranges. Buffers that live together mostly lie side by side: a union has few ranges where there
+// are thousands of buffers. Most buffers live for few steps, so that the way to the root counts: with two children it
+// is three times as long.
 class TakenRanges {
  public:
   struct Range {
@@ -524,18 +615,20 @@ class TakenRanges {
   };
 
   explicit TakenRanges(int steps) {
-    while (leaves_ < steps) leaves_ *= 2;
-    all_along_.resize(2 * static_cast<size_t>(leaves_));
-    at_times_.resize(2 * static_cast<size_t>(leaves_));
+    for (int nodes = std::max(steps, 1);; nodes = (nodes + children - 1) / children) {
+      begin_.push_back(all_along_.count());
+      all_along_.resize(all_along_.count() + nodes);
+      if (nodes == 1) break;
+    }
+    at_times_.resize(all_along_.size());
   }
 
   void add(const Range& range, int first, int last) {
-    for_each_node(first, last, [&](int node) { unite(all_along_[node], range); });
-    for_each_node(first, last, [&](int node) { unite(at_times_[node], range); });
-    for (int from = first + leaves_, to = last + leaves_; from > 0; from /= 2, to /= 2) {
-      unite(at_times_[from], range);
-      if (to != from) unite(at_times_[to], range);
-    }
+    for_each_node(first, last, [&](int node) {
+      unite(all_along_[node], range);
+      unite(at_times_[node], range);
+    });
+    for_each_with_an_end(0, first, last, [&](int node) { unite(at_times_[node], range); });
   }
 
   // What is taken at any of these steps: apart from each other, ascending.
@@ -546,29 +639,47 @@ class TakenRanges {
     };
     for_each_node(first, last, [&](int node) { add(at_times_[node]); });
     // What is taken all along a larger node: each of these has the first or the last step.
-    for (int from = (first + leaves_) / 2, to = (last + leaves_) / 2; from > 0; from /= 2, to /= 2) {
-      add(all_along_[from]);
-      if (to != from) add(all_along_[to]);
-    }
-    if (lists_.empty()) return nothing_;
-    unite_lists();
-    return *lists_[0];
+    for_each_with_an_end(1, first, last, [&](int node) { add(all_along_[node]); });
+    united_.clear();
+    if (lists_.empty()) return united_;
+    std::swap(lists_[0], *std::max_element(lists_.begin(), lists_.end(),
+                                           [](const auto* a, const auto* b) { return a->size() < b->size(); }));
+    united_ = *lists_[0];
+    for (const int list : lists_.indices())
+      if (list > 0)
+        for (const Range& range : *lists_[list]) unite(united_, range);
+    return united_;
   }
 
  private:
+  static constexpr int children = 8;
+
   // The largest nodes that these steps consist of.
   template <typename Visit>
   void for_each_node(int first, int last, const Visit& visit) const {
-    for (int from = first + leaves_, to = last + leaves_ + 1; from < to; from /= 2, to /= 2) {
-      if (from % 2 == 1) visit(from++);
-      if (to % 2 == 1) visit(--to);
+    int from = first, to = last + 1;
+    for (int level = 0; from < to; ++level, from /= children, to /= children) {
+      const bool top = level + 1 == begin_.count();
+      for (; from < to && (top || from % children != 0); ++from) visit(begin_[level] + from);
+      for (; from < to && to % children != 0;) visit(begin_[level] + --to);
     }
   }
 
-  // `ranges`: apart from each other, ascending.
+  // The nodes with the first or the last step, from a level on.
+  template <typename Visit>
+  void for_each_with_an_end(int from_level, int first, int last, const Visit& visit) const {
+    for (int level = 0; level < begin_.count(); ++level, first /= children, last /= children) {
+      if (level < from_level) continue;
+      visit(begin_[level] + first);
+      if (last != first) visit(begin_[level] + last);
+    }
+  }
+
+  // `ranges`: apart from each other, ascending. Mostly one of them has all of `range`.
   static void unite(Vector<Range>& ranges, Range range) {
     const auto begin = std::lower_bound(ranges.begin(), ranges.end(), range.begin,
                                         [](const Range& one, int64_t at) { return one.end < at; });
+    if (begin != ranges.end() && begin->begin <= range.begin && range.end <= begin->end) return;
     auto end = begin;
     for (; end != ranges.end() && end->begin <= range.end; ++end) {
       range.begin = std::min(range.begin, end->begin);
@@ -582,55 +693,26 @@ class TakenRanges {
     }
   }
 
-  // Two lists become one, until there is one: adjacent ranges become one on the way, so that most lists get shorter.
-  void unite_lists() {
-    std::sort(lists_.begin(), lists_.end(), [](const auto* a, const auto* b) { return a->size() < b->size(); });
-    united_.resize(std::max(united_.size(), lists_.size()));
-    for (int made = 0; lists_.size() > 1;) {
-      size_t kept = 0;
-      for (size_t i = 0; i + 1 < lists_.size(); i += 2) {
-        unite(*lists_[i], *lists_[i + 1], united_[made]);
-        lists_[kept++] = &united_[made++];
-      }
-      if (lists_.size() % 2 == 1) lists_[kept++] = lists_.back();
-      lists_.resize(kept);
-    }
-  }
-
-  static void unite(const Vector<Range>& a, const Vector<Range>& b, Vector<Range>& result) {
-    result.clear();
-    for (auto x = a.begin(), y = b.begin(); x != a.end() || y != b.end();) {
-      const Range& next = y == b.end() || (x != a.end() && x->begin < y->begin) ? *x++ : *y++;
-      if (result.empty() || result.back().end < next.begin) result.push_back(next);
-      else result.back().end = std::max(result.back().end, next.end);
-    }
-  }
-
-  int leaves_ = 1;
+  Vector<int> begin_;                // [level], from that of single steps: its first node
   Vector<Vector<Range>> all_along_;  // [node]: of buffers that live at all of its steps, but not at all of its parent's
   Vector<Vector<Range>> at_times_;   // [node]: of buffers that live at any of its steps, but not at all of its parent's
   // Of one look, kept for their memory.
   Vector<const Vector<Range>*> lists_;
-  Vector<Vector<Range>> united_;
-  const Vector<Range> nothing_;
+  Vector<Range> united_;
 };
 
-}  // namespace
-
-int64_t assign_offsets(Vector<PlannedBuffer>& buffers) {
+int64_t assign_offsets(Vector<PlannedBuffer>& buffers, const Lives& lives) {
   Vector<size_t> by_size(buffers.size());
   for (size_t i = 0; i < by_size.size(); ++i) by_size[i] = i;
   std::stable_sort(by_size.begin(), by_size.end(),
                    [&](size_t a, size_t b) { return buffers[a].bytes > buffers[b].bytes; });
-  int steps = 0;
-  for (const PlannedBuffer& one : buffers) steps = std::max(steps, one.last + 1);
-  TakenRanges taken(steps);
+  TakenRanges taken(lives.steps);
   int64_t arena = 0;
   for (const size_t index : by_size) {
     PlannedBuffer& one = buffers[index];
     const int64_t bytes = aligned(one.bytes);
     int64_t reached = 0, offset = -1, smallest = 0;
-    for (const TakenRanges::Range& other : taken.at(one.first, one.last)) {
+    for (const TakenRanges::Range& other : taken.at(lives.first[index], lives.last[index])) {
       const int64_t gap = other.begin - reached;
       if (gap >= bytes && (offset < 0 || gap < smallest)) {
         offset = reached;
@@ -640,9 +722,13 @@ int64_t assign_offsets(Vector<PlannedBuffer>& buffers) {
     }
     one.offset = offset < 0 ? reached : offset;
     arena = std::max(arena, one.offset + bytes);
-    taken.add({one.offset, one.offset + bytes}, one.first, one.last);
+    taken.add({one.offset, one.offset + bytes}, lives.first[index], lives.last[index]);
   }
   return arena;
 }
+
+}  // namespace
+
+int64_t assign_offsets(Vector<PlannedBuffer>& buffers) { return assign_offsets(buffers, Lives(buffers)); }
 
 }  // namespace ff

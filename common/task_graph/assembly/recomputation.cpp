@@ -48,11 +48,13 @@ int32_t Recomputation::backward_of(int32_t task) {
 void Recomputation::start_segments(int32_t begin, Segments& segments) {
   const int32_t end = static_cast<int32_t>(draft_.result.tasks.size());
   const TasksOfSegment last = last_of_segments(begin, end, segments);
-  std::map<int32_t, Vector<int32_t>> gradients_of;  // by backward task of the last operators: what it waits for
+  Vector<int> number(end, -1);           // [task]: of a backward task of the last operators
+  Vector<Vector<int32_t>> gradients_of;  // by number: what it waits for
   for (const auto& [segment, tasks] : last)
-    for (const int32_t task : tasks) gradients_of[backward_of(task)];
+    for (const int32_t task : tasks)
+      if (int& known = number[backward_of(task)]; known < 0) known = gradients_of.count(), gradients_of.emplace_back();
   for (const auto& [before, after] : draft_.order())
-    if (const auto found = gradients_of.find(after); found != gradients_of.end()) found->second.push_back(before);
+    if (number[after] >= 0) gradients_of[number[after]].push_back(before);
   const auto forward_of = [&](int32_t task) {
     return draft_.last(Direction::forward, draft_.task(task).op, draft_.task(task).part);
   };
@@ -64,7 +66,7 @@ void Recomputation::start_segments(int32_t begin, Segments& segments) {
     draft_.add_order(task, backward_of(task));
     if (segments.reads_recomputed(task)) continue;
     for (const int32_t end_of_segment : tasks)
-      for (const int32_t gradient : gradients_of.at(backward_of(end_of_segment)))
+      for (const int32_t gradient : gradients_of[number[backward_of(end_of_segment)]])
         if (gradient != forward_of(end_of_segment)) draft_.add_order(gradient, task);
   }
 }
