@@ -373,7 +373,7 @@ void set_nearest_recomputation(Parallelism& nearest, const Graph& graph, const V
   const int most = *std::max_element(of_chunks.begin(), of_chunks.end());
   int least = std::min(differences(recomputation_of_layers(graph, layer_of, places, layers.count())),
                        differences(full_recomputation(graph)));
-  for (int number = 1; number < most; ++number) {
+  for (int number = 1; number < most && least > 0; ++number) {
     const int different = differences(recomputation_of_layers(graph, layer_of, places, number));
     if (different >= least) continue;
     least = different;
