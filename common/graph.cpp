@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 namespace ff {
 namespace {
@@ -149,16 +150,16 @@ class GraphParser {
           successors[producer].push_back(i);
           ++waiting[i];
         }
-    Vector<size_t> order, ready;
-    for (size_t i = pending_.size(); i-- > 0;)
-      if (waiting[i] == 0) ready.push_back(i);
+    Vector<size_t> order;
+    std::set<size_t> ready;
+    for (size_t i = 0; i < pending_.size(); ++i)
+      if (waiting[i] == 0) ready.insert(i);
     while (!ready.empty()) {
-      std::sort(ready.begin(), ready.end(), std::greater<>());
-      const size_t next = ready.back();
-      ready.pop_back();
+      const size_t next = *ready.begin();
+      ready.erase(ready.begin());
       order.push_back(next);
       for (size_t successor : successors[next])
-        if (--waiting[successor] == 0) ready.push_back(successor);
+        if (--waiting[successor] == 0) ready.insert(successor);
     }
     if (order.size() < pending_.size()) fail_at_cycle(waiting, by_name);
     return order;

@@ -9,8 +9,8 @@ std::string Builder::unique_name(const std::string& hint) {
   for (const char c : hint) name += c == '/' || c == ':' ? '.' : c;
   if (name.empty()) name = "operator";
   if (names_.insert(name).second) return name;
-  for (int i = 2;; ++i)
-    if (const std::string next = name + "_" + std::to_string(i); names_.insert(next).second) {
+  for (int& number = numbers_.try_emplace(name, 1).first->second;;)
+    if (const std::string next = name + "_" + std::to_string(++number); names_.insert(next).second) {
       hints_[next] = name;
       return next;
     }

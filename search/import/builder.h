@@ -77,6 +77,7 @@ class Builder {
   std::string file_;
   int64_t batch_;
   std::set<std::string> names_;
+  std::map<std::string, int> numbers_;        // the last one that was given to a name
   std::map<std::string, std::string> hints_;  // of names that were taken, by the name given instead
   Json inputs_ = Json::array();
   Vector<Operator> operators_;
