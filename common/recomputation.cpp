@@ -12,9 +12,8 @@ std::string why_not_recomputed(const Graph& graph, OperatorId id) {
   const Operator& op = graph.operators[id];
   if (op.definition->is_loss()) return "a loss has no output that backward waits for";
   if (!op.has_backward) return "it has no backward pass";
-  // Attention that exchanges keys is predicted alone, and as if they were there for the second forward pass.
-  const bool exchanges_keys = op.definition->type() == "multi_head_attention";
-  if (op.definition->may_have_statistics() && !exchanges_keys)
+  // Statistics in scratch memory are predicted alone, and as if they were there for the second forward pass.
+  if (op.definition->may_have_statistics() && !op.definition->statistics_in_scratch())
     return "its statistics are of the whole batch, which is computed once";
   if (!has_micro_batches(*op.definition)) return "it has no sample dimension";
   return "";

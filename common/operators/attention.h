@@ -74,6 +74,7 @@ class MultiHeadAttention : public OperatorDefinition {
   void exchange_keys() { exchanges_keys_ = true; }
   int64_t statistics_bytes(const Block& part, bool backward) const override;
   bool gathers_statistics() const override { return true; }
+  bool statistics_in_scratch() const override { return exchanges_keys_; }
   bool statistics_span(int dimension) const override { return dimension == 1; }
   int64_t exchanged_bytes(const Block& part) const;  // keys and values of all positions; 0: nothing is exchanged
 

@@ -145,6 +145,9 @@ class OperatorDefinition {
   // Common statistics are the sum of the parts' own, or hold each part's own in a slot of its own, one after the
   // other.
   virtual bool gathers_statistics() const { return false; }
+  // Are common statistics there while a part's kernels run alone, in their scratch memory, and exchanged anew in each
+  // direction (keys and values of attention)? Else they are kept until the direction ends.
+  virtual bool statistics_in_scratch() const { return false; }
   // Are they needed in evaluation too?
   virtual bool statistics_in_evaluation() const { return false; }
   // Have parts that differ in this dimension alone statistics in common? By default unless it splits parameters.

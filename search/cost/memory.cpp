@@ -176,7 +176,7 @@ int64_t MemoryModel::scratch(const BytesOfPart& bytes, DeviceId device) const {
 MemoryModel::NeedList MemoryModel::needs_of_statistics(OperatorId id, const Strategy& strategy) const {
   const Operator& op = graph().operators[id];
   NeedList needs;
-  if (framework_.exchanges_keys && op.definition->type() == "multi_head_attention") return needs;  // scratch memory
+  if (op.definition->statistics_in_scratch()) return needs;
   for (Direction direction : directions) {
     if (direction == Direction::backward && !op.has_backward) continue;
     for (const StatisticsReduction& reduction : statistics_reductions(*op.definition, strategy[id], direction)) {
