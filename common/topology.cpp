@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
 #include <queue>
 #include <set>
 #include <tuple>
@@ -79,13 +78,12 @@ Vector<Way> cheapest_ways(const Neighbours& neighbours, const Vector<Channel>& c
   return ways;
 }
 
-// Along one of the ways; its channels are written in front of `end`.
-Route route_along(const Vector<Way>& ways, const Vector<Channel>& channels, DeviceId destination, ChannelId* end) {
+// Along one of the ways.
+Route route_along(const Vector<Way>& ways, const Vector<Channel>& channels, DeviceId destination) {
   Route route;
   route.bandwidth_gb_per_s = 1e300;
   for (int vertex = destination; vertex >= 0; vertex = ways[vertex].previous) {
     const Channel& channel = channels[ways[vertex].channel];
-    *--end = ways[vertex].channel;
     route.latency_us += channel.latency_us;
     route.bandwidth_gb_per_s = std::min(route.bandwidth_gb_per_s, channel.bandwidth_gb_per_s);
     route.blocks_devices = route.blocks_devices || channel.blocks_devices;
@@ -544,36 +542,51 @@ Topology Topology::with_devices(const Vector<DeviceId>& kept) const {
 
 void Topology::compute_routes(DeviceId source, RoutesFrom& routes) const {
   const int device_count = static_cast<int>(devices.size());
+  routes.channels = std::make_unique<std::atomic<const ChannelId*>[]>(devices.size());
   const Vector<Neighbour>& links = neighbours_[source];
   if (const DeviceId alike = first_linked_alike(neighbours_, channels, source); alike != source) {
     RoutesFrom& known = (*routes_)[alike];
     std::call_once(known.once, [&] { compute_routes(alike, known); });
-    routes.longest = known.longest;
-    routes.channels = known.channels;
+    routes.steps = known.steps;
     routes.kind = known.kind;
     routes.kinds = known.kinds;
     routes.length = known.length;
-    std::map<ChannelId, ChannelId> own;  // for each first channel
-    for (const int link : links.indices()) own[neighbours_[alike][link].channel] = links[link].channel;
-    for (int d = 0; d < device_count; ++d)
-      if (routes.length[routes.kind[d]] > 0) {
-        ChannelId& first = routes.channels[static_cast<size_t>(d) * routes.longest];
-        first = own.at(first);
-      }
+    for (const int link : links.indices())
+      routes.first_channels[neighbours_[alike][link].channel] = links[link].channel;
     return;
   }
   const Vector<Way> ways = cheapest_ways(neighbours_, channels, device_count, source);
-  for (int d = 0; d < device_count; ++d) routes.longest = std::max(routes.longest, static_cast<size_t>(ways[d].hops));
-  routes.channels.assign(devices.size() * routes.longest, -1);
+  Vector<Step> steps;
+  steps.reserve(ways.size());
+  for (const Way& way : ways) steps.push_back({way.previous, way.channel});
+  routes.steps = std::make_shared<const Vector<Step>>(std::move(steps));
   routes.kind.assign(devices.size(), 0);
   routes.kinds.emplace_back();  // none
   routes.length.push_back(0);
-  for (int d = 0; d < device_count; ++d) {
-    if (ways[d].channel < 0) continue;
-    const size_t length = static_cast<size_t>(ways[d].hops);
-    ChannelId* const end = routes.channels.data() + static_cast<size_t>(d) * routes.longest + length;
-    routes.kind[d] = kind_of(route_along(ways, channels, d, end), length, routes);
+  for (int d = 0; d < device_count; ++d)
+    if (ways[d].channel >= 0)
+      routes.kind[d] = kind_of(route_along(ways, channels, d), static_cast<size_t>(ways[d].hops), routes);
+}
+
+const ChannelId* Topology::write_channels(DeviceId destination, RoutesFrom& routes) {
+  const size_t length = routes.length[routes.kind[destination]];
+  if (length == 0) return nullptr;
+  const std::lock_guard lock(routes.mutex);
+  std::atomic<const ChannelId*>& known = routes.channels[static_cast<size_t>(destination)];
+  if (const ChannelId* other = known.load()) return other;  // another thread's
+  constexpr size_t channels_at_once = 256;
+  if (routes.room < length) {
+    routes.room = std::max(length, std::min(channels_at_once, length * routes.kind.size()));
+    routes.written.push_back(std::make_unique<ChannelId[]>(routes.room));
+    routes.end = routes.written.back().get();
   }
+  routes.room -= length;
+  ChannelId* at = routes.end += length;
+  for (int vertex = destination; vertex >= 0; vertex = (*routes.steps)[vertex].previous)
+    *--at = (*routes.steps)[vertex].channel;
+  if (!routes.first_channels.empty()) *at = routes.first_channels.at(*at);
+  known.store(at, std::memory_order_release);
+  return at;
 }
 
 uint16_t Topology::kind_of(const Route& route, size_t length, RoutesFrom& routes) {

@@ -1,7 +1,9 @@
 // The device topology: devices, switches, and the links between them.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -116,9 +118,10 @@ class Topology {
   Route route(DeviceId source, DeviceId destination) const {
     RoutesFrom& routes = (*routes_)[source];
     std::call_once(routes.once, [&] { compute_routes(source, routes); });
-    const size_t at = static_cast<size_t>(destination);
-    Route route = routes.kinds[routes.kind[at]];
-    route.channels = {routes.channels.data() + at * routes.longest, routes.length[routes.kind[at]]};
+    Route route = routes.kinds[routes.kind[destination]];
+    const ChannelId* channels = routes.channels[static_cast<size_t>(destination)].load(std::memory_order_acquire);
+    if (!channels) channels = write_channels(destination, routes);
+    route.channels = {channels, routes.length[routes.kind[destination]]};
     return route;
   }
 
@@ -145,17 +148,28 @@ class Topology {
     int vertex;
     ChannelId channel;
   };
-  // All routes of a large cluster are looked up at random: few bytes each.
+  // How a vertex is reached from a device.
+  struct Step {
+    int previous;  // vertex; -1 after the source's own links
+    ChannelId channel;
+  };
+  // Routes of a large cluster are looked up at random, and most of them never: few bytes each until then.
   struct RoutesFrom {
     std::once_flag once;
-    size_t longest = 0;          // channels of the longest route
-    Vector<ChannelId> channels;  // [destination, longest]
-    Vector<uint16_t> kind;       // [destination]
-    Vector<Route> kinds;         // the different ones, without channels
-    Vector<size_t> length;       // [kind]: channels
+    std::shared_ptr<const Vector<Step>> steps;                  // [vertex]; the same for devices that are linked alike
+    std::map<ChannelId, ChannelId> first_channels;              // that stand in these steps, and the source's own
+    Vector<uint16_t> kind;                                      // [destination]
+    Vector<Route> kinds;                                        // the different ones, without channels
+    Vector<size_t> length;                                      // [kind]: channels
+    std::unique_ptr<std::atomic<const ChannelId*>[]> channels;  // [destination]; null: not written yet
+    std::mutex mutex;                                           // of what is written
+    Vector<std::unique_ptr<ChannelId[]>> written;
+    ChannelId* end = nullptr;  // of the last route in the last of these
+    size_t room = 0;           // behind it
   };
   void compute_routes(DeviceId source, RoutesFrom& routes) const;
   static uint16_t kind_of(const Route& route, size_t length, RoutesFrom& routes);  // adds a new kind
+  static const ChannelId* write_channels(DeviceId destination, RoutesFrom& routes);
 
   Vector<Vector<Neighbour>> neighbours_;  // by vertex: devices first, then switches
   std::shared_ptr<Vector<RoutesFrom>> routes_;
