@@ -58,13 +58,19 @@ class Relations:
         if first == second or (numbers and difference <= tolerance):
             self.held[relation] += 1
         else:
-            self.failed[relation].append(f"{what}: {first} and {second}")
+            self.fail(relation, f"{what}: {first} and {second}")
 
     def at_most(self, relation, less, more, what):
         if less <= more:
             self.held[relation] += 1
         else:
-            self.failed[relation].append(f"{what}: {less} is above {more}")
+            self.fail(relation, f"{what}: {less} is above {more}")
+
+    def fail(self, relation, failure):
+        """Also at once, since all cases take hours."""
+        self.failed[relation].append(failure)
+        if relation not in MEASURED:
+            print(f"fails: {relation}: {failure}", file=sys.stderr, flush=True)
 
     def ffsearch(self, *arguments):
         done = subprocess.run([self.build / "ffsearch", *map(str, arguments), "--cost", "analytic", "--json"],
@@ -266,7 +272,7 @@ def main():
             if arguments.cases and not any(wanted in name for wanted in arguments.cases):
                 continue
             if not arguments.quick:
-                print(name, file=sys.stderr, flush=True)
+                print(f"{name} ({sum(relations.held.values())} held)", file=sys.stderr, flush=True)
             case = (ROOT / f"graphs/{network}.json", ROOT / f"topologies/{topology}.json", batch)
             if relations.wanted("search = simulate"):
                 algorithms = ["model-parallel", "optcnn"] if arguments.quick else [*BASELINES, "placement", "mcmc"]
