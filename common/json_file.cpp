@@ -318,6 +318,11 @@ void remove_unfinished_files() {
 }
 
 void write_file_atomically(const std::string& path, const std::string& content) {
+  write_file_atomically(path, [&](const auto& write) { write(content); });
+}
+
+void write_file_atomically(const std::string& path,
+                           const std::function<void(const std::function<void(std::string_view)>&)>& content) {
   struct stat status {};
   const bool exists = stat(path.c_str(), &status) == 0, replace = !exists || S_ISREG(status.st_mode);
   char* resolved = exists && replace ? realpath(path.c_str(), nullptr) : nullptr;  // what a link stands for
@@ -344,11 +349,21 @@ void write_file_atomically(const std::string& path, const std::string& content) 
     errno = reason;
     fail(step);
   };
-  for (size_t written = 0; written < content.size();) {
-    const ssize_t count = write(file, content.data() + written, content.size() - written);
-    if (count < 0 && errno == EINTR) continue;
-    if (count <= 0) close_and_fail("write");
-    written += static_cast<size_t>(count);
+  try {
+    content([&](std::string_view piece) {
+      while (!piece.empty()) {
+        const ssize_t count = write(file, piece.data(), piece.size());
+        if (count < 0 && errno == EINTR) continue;
+        if (count <= 0) close_and_fail("write");
+        piece.remove_prefix(static_cast<size_t>(count));
+      }
+    });
+  } catch (const MachineError&) {
+    throw;
+  } catch (...) {  // the content cannot be made: no memory
+    close(file);
+    if (replace) unlink(temporary.c_str());
+    throw;
   }
   if (fsync(file) != 0 && errno != EINVAL) close_and_fail("write");
   if (close(file) != 0) fail("write");

@@ -2,10 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "common/errors.h"
 #include "common/vector.h"
@@ -83,6 +85,9 @@ void expect_all_writable(const Vector<std::string>& outputs, Vector<std::string>
 // Writes a temporary file, syncs, renames: the file appears whole or not at all. Links are followed; special files
 // (/dev/null, a pipe) are written to directly. Throws MachineError.
 void write_file_atomically(const std::string& path, const std::string& content);
+// What is written piece by piece.
+void write_file_atomically(const std::string& path,
+                           const std::function<void(const std::function<void(std::string_view)>&)>& content);
 // Removes what calls of write_file_atomically that have not returned have written so far; for a process that ends.
 void remove_unfinished_files();
 void write_json_file(const std::string& path, const Json& value);

@@ -24,7 +24,8 @@ size_t safetensors_header_length(const std::string& beginning, uint64_t file_siz
   return static_cast<size_t>(length);
 }
 
-std::string to_safetensors(const std::map<std::string, std::string>& metadata, const Vector<NamedTensor>& tensors) {
+void write_safetensors(const std::string& path, const std::map<std::string, std::string>& metadata,
+                       const Vector<NamedTensor>& tensors) {
   Json header = Json::object();
   header["__metadata__"] = metadata;
   header["__metadata__"]["format"] = "pt";
@@ -37,13 +38,15 @@ std::string to_safetensors(const std::map<std::string, std::string>& metadata, c
   std::string text = header.dump();
   text.resize((text.size() + 7) / 8 * 8, ' ');  // data begins at a multiple of 8 bytes
   const uint64_t length = text.size();
-  std::string content;
-  content.reserve(8 + text.size() + static_cast<size_t>(offset));
-  for (int byte = 0; byte < 8; ++byte) content.push_back(static_cast<char>(length >> (8 * byte) & 0xFF));
-  content += text;
-  for (const NamedTensor& tensor : tensors)
-    content.append(reinterpret_cast<const char*>(tensor.values->data()), tensor.values->size() * sizeof(float));
-  return content;
+  std::string beginning;
+  for (int byte = 0; byte < 8; ++byte) beginning.push_back(static_cast<char>(length >> (8 * byte) & 0xFF));
+  write_file_atomically(path, [&](const auto& write) {
+    write(beginning + text);
+    for (const NamedTensor& tensor : tensors) {
+      const auto values = tensor.values();
+      write({reinterpret_cast<const char*>(values->data()), values->size() * sizeof(float)});
+    }
+  });
 }
 
 }  // namespace ff

@@ -2,7 +2,9 @@
 // other.
 #pragma once
 
+#include <functional>
 #include <map>
+#include <memory>
 #include <string>
 
 #include "common/block.h"
@@ -13,14 +15,16 @@ namespace ff {
 struct NamedTensor {
   std::string name;
   Shape shape;
-  const Vector<float>* values;  // row-major
+  std::function<std::shared_ptr<const Vector<float>>()> values;  // row-major; asked for when they are written
 };
 
 // The length of the header that begins at byte 8, of the file's first 8 bytes or more. Throws InputError for what is no
 // safetensors file.
 size_t safetensors_header_length(const std::string& beginning, uint64_t file_size, const std::string& path);
 
-// The metadata are in the file's header, with what other programs expect there.
-std::string to_safetensors(const std::map<std::string, std::string>& metadata, const Vector<NamedTensor>& tensors);
+// Whole or not at all (write_file_atomically); one tensor's values after the other's are in memory. The metadata are in
+// the file's header, with what other programs expect there. Throws MachineError.
+void write_safetensors(const std::string& path, const std::map<std::string, std::string>& metadata,
+                       const Vector<NamedTensor>& tensors);
 
 }  // namespace ff

@@ -68,13 +68,18 @@ std::string read_file(const std::string& path) {
   return content;
 }
 
+std::shared_ptr<const Vector<float>> not_owned(const Vector<float>& values) {
+  return {std::shared_ptr<void>(), &values};
+}
+
 }  // namespace
 
-std::string checkpoint_to_safetensors(const Graph& graph, const Checkpoint& checkpoint) {
+void save_checkpoint(const std::string& path, const Graph& graph, const Checkpoint& checkpoint) {
   Vector<NamedTensor> tensors;
   const auto add = [&](const Parameter& parameter, const std::string& name, const HostTensors& values) {
     const auto it = values.find(parameter.name);
-    if (it != values.end()) tensors.push_back({name, parameter.spec.shape, &it->second});
+    if (it != values.end())
+      tensors.push_back({name, parameter.spec.shape, [&values = it->second] { return not_owned(values); }});
   };
   for (const Parameter& parameter : graph.parameters) {
     add(parameter, parameter.name, checkpoint.weights);
@@ -84,11 +89,7 @@ std::string checkpoint_to_safetensors(const Graph& graph, const Checkpoint& chec
                                                  {"iterations", std::to_string(checkpoint.iterations)},
                                                  {"updates", std::to_string(checkpoint.updates)}};
   if (!checkpoint.pytorch.empty()) metadata["pytorch"] = checkpoint.pytorch;
-  return to_safetensors(metadata, tensors);
-}
-
-void save_checkpoint(const std::string& path, const Graph& graph, const Checkpoint& checkpoint) {
-  write_file_atomically(path, checkpoint_to_safetensors(graph, checkpoint));
+  write_safetensors(path, metadata, tensors);
 }
 
 Checkpoint load_checkpoint(const std::string& path, const Graph& graph) {

@@ -22,9 +22,7 @@ struct Checkpoint {
   std::string pytorch = {};
 };
 
-// The file's content. Shapes are those of the graph's parameters.
-std::string checkpoint_to_safetensors(const Graph& graph, const Checkpoint& checkpoint);
-// atomic; throws MachineError
+// Shapes are those of the graph's parameters. Atomic; throws MachineError.
 void save_checkpoint(const std::string& path, const Graph& graph, const Checkpoint& checkpoint);
 
 // Throws InputError unless every parameter of the graph is there, as F32 in its shape, and nothing else is.

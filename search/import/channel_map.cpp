@@ -139,7 +139,7 @@ std::optional<ChannelMap> ChannelMaps::scaled(const ChannelMap& map, const Opera
         continue;
       }
       if (term.table) return std::nullopt;
-      term.table = weight->second.constant.floats.get();
+      term.table = &*weight->second.constant.floats;
       term.stride = rows * strides[1];
       term.offset = offset;
     }

@@ -91,7 +91,7 @@ CommandResult run_import(const ImportOptions& options) {
   expect_all_writable({options.out, options.weights}, {options.model});
   ImportedModel imported = import_model(importing::read_onnx_file(options.model), options);
   write_json_file(options.out, imported.graph);
-  if (!options.weights.empty()) write_file_atomically(options.weights, imported.weights);
+  if (!options.weights.empty()) write_weights(options.weights, imported);
   const double elapsed_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   CommandResult result;
   result.json = {{"nodes", imported.nodes},

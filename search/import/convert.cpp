@@ -166,7 +166,7 @@ Value Conversion::for_each_sample(const Node& node, const Constant& constant, co
   if (own >= 0 && constant.shape[own] > 1) {
     const int64_t size = constant.shape[own];
     Vector<float> values;
-    Vector<int64_t> numbers;
+    Progressions numbers;
     for (int64_t i = 0; i < constant.elements(); ++i) {
       const int64_t sample = i / inner % size;
       if (constant.at(i) != constant.at(i - sample * inner) ||
@@ -174,15 +174,15 @@ Value Conversion::for_each_sample(const Node& node, const Constant& constant, co
         fail(node, "reads a constant that differs among the samples, which is not understood");
       if (sample > 0) continue;
       values.push_back((*constant.floats)[i]);
-      numbers.push_back(constant.origin.at(i));
+      numbers.add(constant.origin.at(i));
     }
-    one.floats = std::make_shared<const Vector<float>>(std::move(values));
+    one.floats = Floats(std::move(values));
     one.origin = Origin::of(std::move(numbers));
   }
   Shape rest = shape;
   rest.erase(rest.begin() + batch_axis);
   const int64_t elements = volume(rest);
-  if (static_cast<int64_t>(one.floats->size()) != elements)
+  if (one.floats.size() != elements)
     fail(node, "reads a constant of shape " + to_string(constant.shape) + " as " + to_string(shape) +
                    ", which is not understood");
   one.shape = {1, elements};
@@ -325,8 +325,7 @@ Value Conversion::add_with_parameters(const Node& node, const std::string& type,
     if (spec->trained) expect_trained(node, type, parameter);
     const std::string full = (spec->trained ? group : name) + "." + parameter.name;
     const auto known = builder.parameters().find(full);
-    if (known != builder.parameters().end() &&
-        !(known->second.constant.has_origin_of(constant) && *known->second.constant.floats == *constant.floats))
+    if (known != builder.parameters().end() && !known->second.constant.is_same_as(constant))
       fail(node, "shares a weight with \"" + group + "\", but has a " + parameter.name + " of its own");
     builder.set_parameter(full, {constant, spec->trained});
     for (const std::string& summand : parameter.summands) builder.summed[summand] = full;
@@ -346,9 +345,7 @@ std::string Conversion::text_of_constants(const Constant& constant) const {
 
 void Conversion::expect_trained(const Node& node, const std::string& type, const NamedConstant& parameter) const {
   const Origin& origin = parameter.constant.origin;
-  bool all = origin.known();
-  for (int64_t i = 0; all && origin.list && i < parameter.constant.elements(); ++i) all = origin.at(i) != Origin::none;
-  if (all) return;
+  if (origin.known() && !origin.numbers->has_none()) return;
   const std::string constants = text_of_constants(parameter.constant);
   fail(node, "the " + parameter.name + " of " + type + " is always trained, but here it is " +
                  (origin.known() ? "constant in part" : "a constant or left out") +

@@ -19,11 +19,9 @@ Constant of_direction(const Constant& all, int64_t direction, int64_t hidden, in
   Constant result = Constant::of_floats({4, hidden, columns}, std::move(values));
   result.parameter = all.parameter;
   if (!all.origin.known()) return result;
-  Vector<int64_t> numbers;
-  numbers.reserve(static_cast<size_t>(4 * hidden * columns));
+  Progressions numbers;
   for (const int gate : gates)
-    for (int64_t i = 0; i < hidden * columns; ++i)
-      numbers.push_back(all.origin.at((direction * 4 + gate) * hidden * columns + i));
+    numbers.add(*all.origin.numbers, (direction * 4 + gate) * hidden * columns, hidden * columns);
   result.origin = Origin::of(std::move(numbers));
   return result;
 }
@@ -33,13 +31,13 @@ Constant of_direction(const Constant& all, int64_t direction, int64_t hidden, in
 // PyTorch (bias_hh_l0, bias_hh_l0_reverse).
 Conversion::NamedConstant sum_of_biases(const Model& model, const Constant* all, int64_t direction, int64_t hidden) {
   Vector<float> values(4 * hidden, 0);
-  Vector<int64_t> numbers[2];
+  Progressions numbers[2];
   if (all)
     for (int64_t gate = 0; gate < 4; ++gate)
       for (int64_t i = 0; i < hidden; ++i) {
         const int64_t at = (direction * 8 + gates[gate]) * hidden + i;
         values[gate * hidden + i] = (*all->floats)[at] + (*all->floats)[at + 4 * hidden];
-        for (const int bias : {0, 1}) numbers[bias].push_back(all->origin.at(at + 4 * bias * hidden));
+        for (const int bias : {0, 1}) numbers[bias].add(all->origin.at(at + 4 * bias * hidden));
       }
   Conversion::NamedConstant result{"bias", Constant::of_floats({4, hidden}, std::move(values))};
   Constant other = result.constant;

@@ -7,6 +7,7 @@
 #include "common/errors.h"
 #include "search/import/analysis.h"
 #include "search/import/notes.h"
+#include "search/import/rearranging.h"
 
 namespace ff::importing {
 namespace {
@@ -23,112 +24,6 @@ void expect_size(const Model& model, const Node& node, const Shape& shape) {
   if (elements > static_cast<double>(most_computed))
     model.fail(node, "computes a constant of shape " + to_string(shape) + ", which is too large");
 }
-
-Vector<int64_t> strides_of(const Shape& shape) {
-  Vector<int64_t> strides(shape.size(), 1);
-  for (int axis = shape.count() - 2; axis >= 0; --axis) strides[axis] = strides[axis + 1] * shape[axis + 1];
-  return strides;
-}
-
-// Calls with the offset of each element of a box, row-major, in a tensor with these strides.
-void for_each_offset(const Shape& shape, const Vector<int64_t>& strides, int64_t offset,
-                     const std::function<void(int64_t)>& call) {
-  if (volume(shape) == 0) return;
-  Vector<int64_t> index(shape.size(), 0);
-  while (true) {
-    call(offset);
-    int axis = shape.count() - 1;
-    for (; axis >= 0; --axis) {
-      offset += strides[axis];
-      if (++index[axis] < shape[axis]) break;
-      offset -= strides[axis] * shape[axis];
-      index[axis] = 0;
-    }
-    if (axis < 0) return;
-  }
-}
-
-// Elements of `source` at these strides.
-Constant view(const Constant& source, const Shape& shape, const Vector<int64_t>& strides, int64_t offset) {
-  Constant result;
-  result.type = source.type;
-  result.shape = shape;
-  result.parameter = source.parameter;
-  result.frozen = source.frozen;
-  result.looked_up = source.looked_up;
-  if (source.origin.known()) {
-    Vector<int64_t> numbers;
-    numbers.reserve(static_cast<size_t>(volume(shape)));
-    for_each_offset(shape, strides, offset, [&](int64_t at) { numbers.push_back(source.origin.at(at)); });
-    result.origin = Origin::of(std::move(numbers));
-  }
-  if (source.floats) {
-    Vector<float> values;
-    values.reserve(static_cast<size_t>(volume(shape)));
-    for_each_offset(shape, strides, offset, [&](int64_t at) { values.push_back((*source.floats)[at]); });
-    result.floats = std::make_shared<const Vector<float>>(std::move(values));
-  } else {
-    Vector<int64_t> values;
-    values.reserve(static_cast<size_t>(volume(shape)));
-    for_each_offset(shape, strides, offset, [&](int64_t at) { values.push_back((*source.integers)[at]); });
-    result.integers = std::make_shared<const Vector<int64_t>>(std::move(values));
-  }
-  return result;
-}
-
-Constant with_shape(const Constant& source, const Shape& shape) {
-  Constant result = source;
-  result.shape = shape;
-  return result;
-}
-
-Constant expanded(const Constant& source, const Shape& shape) {
-  if (source.shape == shape) return source;
-  Vector<int64_t> strides(shape.size(), 0), own = strides_of(source.shape);
-  const int missing = shape.count() - source.shape.count();
-  for (const int axis : source.shape.indices())
-    if (source.shape[axis] != 1) strides[axis + missing] = own[axis];
-  return view(source, shape, strides, 0);
-}
-
-// Joins or chooses from several constants element by element, and knows where each is from.
-class Gathered {
- public:
-  explicit Gathered(const Constants& sources) : type_(sources[0]->type), parameter_(sources[0]->parameter) {
-    for (const Constant* source : sources) {
-      known_ = known_ || source->origin.known();
-      looked_up_ = looked_up_ || source->looked_up;
-      if (source->parameter != parameter_) parameter_.clear();
-    }
-  }
-
-  void add(const Constant& source, int64_t element) {
-    if (source.floats) floats_.push_back((*source.floats)[element]);
-    else integers_.push_back((*source.integers)[element]);
-    if (known_) numbers_.push_back(source.origin.at(element));
-  }
-  void add_zero() {
-    if (type_ == ElementType::f32) floats_.push_back(0);
-    else integers_.push_back(0);
-    if (known_) numbers_.push_back(Origin::none);
-  }
-
-  Constant constant(const Shape& shape) && {
-    if (type_ != ElementType::f32) return Constant::of_integers(shape, std::move(integers_), type_);
-    Constant result = Constant::of_floats(shape, std::move(floats_));
-    result.parameter = parameter_;
-    result.looked_up = looked_up_;
-    if (known_) result.origin = Origin::of(std::move(numbers_));
-    return result;
-  }
-
- private:
-  ElementType type_;
-  std::string parameter_;
-  bool known_ = false, looked_up_ = false;
-  Vector<float> floats_;
-  Vector<int64_t> integers_, numbers_;
-};
 
 // Element by element, with broadcasting; integers stay integers.
 Constant binary(const Model& model, const Node& node, const Constants& inputs,
@@ -276,7 +171,7 @@ Constant gather(const Model& model, const Node& node, const Constant& data, cons
       const int64_t index = chosen[i] < 0 ? chosen[i] + size : chosen[i];
       if (index < 0 || index >= size)
         model.fail(node, "asks for element " + std::to_string(chosen[i]) + " of " + std::to_string(size));
-      for (int64_t e = 0; e < inner; ++e) gathered.add(data, (o * size + index) * inner + e);
+      gathered.add(data, (o * size + index) * inner, inner);
     }
   Constant result = std::move(gathered).constant(shape);
   result.looked_up = result.looked_up || (data.origin.known() && axis == 0 && data.shape.size() == 2);
@@ -323,7 +218,7 @@ Constant concatenated(const Model& model, const Node& node, const Constants& inp
   for (int64_t o = 0; o < outer; ++o)
     for (const Constant* input : inputs) {
       const int64_t run = input->elements() / outer;
-      for (int64_t e = o * run; e < (o + 1) * run; ++e) joined.add(*input, e);
+      joined.add(*input, o * run, run);
     }
   return std::move(joined).constant(shape);
 }
@@ -341,7 +236,7 @@ Constant sliced(const Model& model, const Node& node, const Constant& input) {
     steps_of_one = steps_of_one && ranges[axis].step == 1;
   }
   if (shape == input.shape && steps_of_one) return input;
-  return view(input, shape, strides, offset);
+  return box_of(input, shape, strides, offset);
 }
 
 Constant range(const Model& model, const Node& node, const Constants& in) {
@@ -644,7 +539,7 @@ Vector<Constant> split_constant(const Model& model, const Node& node, const Cons
   for (const int64_t size : split_sizes(model, node, input.shape[axis])) {
     Shape shape = input.shape;
     shape[axis] = size;
-    parts.push_back(view(input, shape, strides, begin * strides[axis]));
+    parts.push_back(box_of(input, shape, strides, begin * strides[axis]));
     begin += size;
   }
   return parts;
@@ -686,43 +581,6 @@ Vector<float> cumulative_matrix(const Model& model, const Node& node, int64_t si
       matrix[out * size + in] = before > 0 || (before == 0 && !exclusive) ? 1.0f : 0.0f;
     }
   return matrix;
-}
-
-Constant transposed(const Constant& constant, const Vector<int>& axes) {
-  const Vector<int64_t> own = strides_of(constant.shape);
-  Shape shape;
-  Vector<int64_t> strides;
-  for (const int axis : axes) {
-    shape.push_back(constant.shape[axis]);
-    strides.push_back(own[axis]);
-  }
-  return view(constant, shape, strides, 0);
-}
-
-Constant without_repetition(const Constant& constant) {
-  Constant result = constant;
-  for (const int axis : constant.shape.indices()) {
-    if (!result.origin.list || result.shape[axis] <= 1) continue;
-    const Vector<int64_t> strides = strides_of(result.shape);
-    bool repeats = true;
-    for (int64_t e = 0; repeats && e < result.elements(); ++e) {
-      const int64_t index = e / strides[axis] % result.shape[axis];
-      repeats = result.origin.at(e) == result.origin.at(e - index * strides[axis]);
-    }
-    if (!repeats) continue;
-    Shape shape = result.shape;
-    shape[axis] = 1;
-    result = view(result, shape, strides, 0);
-  }
-  return result;
-}
-
-bool has_repetition(const Constant& constant) {
-  if (!constant.origin.list) return false;
-  Vector<int64_t> numbers = *constant.origin.list;
-  std::sort(numbers.begin(), numbers.end());
-  const auto first = std::upper_bound(numbers.begin(), numbers.end(), Origin::none);
-  return std::adjacent_find(first, numbers.end()) != numbers.end();
 }
 
 bool can_be_folded(const std::string& op) {

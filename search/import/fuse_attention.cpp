@@ -186,15 +186,15 @@ using Rows = Vector<std::pair<const Operator*, const Vector<int64_t>*>>;
 // Rows of linear operators' weights (or biases), one after the other.
 Builder::Parameter joined(const Builder& builder, const Rows& rows, const std::string& parameter, const Shape& shape) {
   Vector<float> values;
-  Vector<int64_t> numbers;
+  Progressions numbers;
   values.reserve(static_cast<size_t>(volume(shape)));
-  numbers.reserve(static_cast<size_t>(volume(shape)));
   for (const auto& [linear, chosen] : rows) {
     const Constant& from = builder.parameters().at(linear->group + "." + parameter).constant;
     const int64_t size = from.elements() / from.shape[0];
+    const auto all = from.floats.once();
     for (const int64_t row : *chosen) {
-      values.insert(values.end(), from.floats->begin() + row * size, from.floats->begin() + (row + 1) * size);
-      for (int64_t i = row * size; i < (row + 1) * size; ++i) numbers.push_back(from.origin.at(i));
+      values.insert(values.end(), all->begin() + row * size, all->begin() + (row + 1) * size);
+      numbers.add(*from.origin.numbers, row * size, size);
     }
   }
   Builder::Parameter result{Constant::of_floats(shape, std::move(values))};

@@ -155,10 +155,9 @@ ImportedModel import_model(Model read, const ImportOptions& options) {
   result.graph = builder.graph(name);
   result.operators = static_cast<int64_t>(builder.operators().size());
   if (result.operators == 0) model.fail("has nothing that is computed from the samples");
-  Vector<NamedTensor> tensors;
   for (const auto& [full, parameter] : builder.parameters()) {
     if (parameter.trained) result.parameters += parameter.constant.elements();
-    tensors.push_back({full, parameter.constant.shape, parameter.constant.floats.get()});
+    result.weights.emplace_back(full, parameter.constant);
   }
   const auto& operators = builder.operators();
   result.has_loss =
@@ -168,8 +167,15 @@ ImportedModel import_model(Model read, const ImportOptions& options) {
     const Graph graph = parse_graph(JsonPlace(std::make_shared<const Json>(result.graph), model.file + " as a graph"));
     result.parameters = graph.parameter_count();
   }
-  result.weights = to_safetensors({{"graph", name}, {"pytorch", pytorch_table(model, builder).dump()}}, tensors);
+  result.metadata = {{"graph", name}, {"pytorch", pytorch_table(model, builder).dump()}};
   return result;
+}
+
+void write_weights(const std::string& path, const ImportedModel& model) {
+  Vector<NamedTensor> tensors;
+  for (const auto& [name, constant] : model.weights)
+    tensors.push_back({name, constant.shape, [floats = constant.floats] { return floats.once(); }});
+  write_safetensors(path, model.metadata, tensors);
 }
 
 }  // namespace ff

@@ -33,8 +33,10 @@ inline bool is_configuration(const std::string& path) {
 }
 
 struct ImportedModel {
-  Json graph;                             // ffgraph/1
-  std::string weights;                    // the content of a safetensors file
+  Json graph;  // ffgraph/1
+  // What the safetensors file of its weights has.
+  std::map<std::string, std::string> metadata;
+  Vector<std::pair<std::string, importing::Constant>> weights;
   int64_t nodes = 0;                      // of the ONNX graph
   int64_t operators = 0, parameters = 0;  // parameters: numbers that are trained
   bool has_loss = false;
@@ -44,5 +46,7 @@ struct ImportedModel {
 
 // Throws InputError for what the importer does not understand.
 ImportedModel import_model(importing::Model model, const ImportOptions& options);
+// Throws MachineError.
+void write_weights(const std::string& path, const ImportedModel& model);
 
 }  // namespace ff

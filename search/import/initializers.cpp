@@ -200,7 +200,7 @@ void number_initializers(Model& model, const Choices& choices) {
   int64_t first = 0;
   for (auto& [name, constant] : model.constants) {
     if (!is_trainable(constant)) continue;
-    constant.origin.first = first;
+    constant.origin = {std::make_shared<const Progressions>(Progressions::consecutive(first, constant.elements()))};
     Initializer each{name, constant.shape, first};
     if (const auto reader = readers.find(name); reader != readers.end()) each.reader = reader->second;
     if (const auto twin = twins.find(name); twin != twins.end()) each.twin = twin->second;
@@ -297,10 +297,22 @@ std::map<std::string, std::string> places_of(const Model& model, const Builder& 
   return places;
 }
 
+bool is_some_number_trained_twice(const Model& model, const Builder& builder) {
+  std::map<const Initializer*, Progressions> trained;
+  for (const auto& [name, parameter] : builder.parameters()) {
+    if (!parameter.trained) continue;
+    for (const Progressions::Run& run : parameter.constant.origin.numbers->runs())
+      model.for_each_initializer(run, [&](const Initializer& each, const Progressions::Run& part) {
+        trained[&each].add(part.first, part.step, part.count);
+      });
+  }
+  return std::any_of(trained.begin(), trained.end(), [](const auto& each) { return each.second.repeats(); });
+}
+
 }  // namespace
 
 std::optional<TrainedApart> trained_apart(const Model& model, const Builder& builder) {
-  if (model.initializers.empty()) return std::nullopt;
+  if (model.initializers.empty() || !is_some_number_trained_twice(model, builder)) return std::nullopt;
   const Initializer& last = model.initializers.back();
   std::vector<bool> taken(static_cast<size_t>(last.first + volume(last.shape)), false);
   for (const auto& [name, parameter] : builder.parameters()) {
@@ -312,9 +324,7 @@ std::optional<TrainedApart> trained_apart(const Model& model, const Builder& bui
         taken[number] = true;
         continue;
       }
-      const auto behind = std::upper_bound(model.initializers.begin(), model.initializers.end(), constant.origin.at(i),
-                                           [](int64_t value, const Initializer& each) { return value < each.first; });
-      const Initializer& found = *(behind - 1);
+      const Initializer& found = model.initializer_of(constant.origin.at(i));
       const std::string place = places_of(model, builder).at(found.name);
       return TrainedApart{
           found.name,

@@ -12,7 +12,7 @@ Constant Constant::of_floats(Shape shape, Vector<float> values) {
   assert(static_cast<int64_t>(values.size()) == volume(shape));
   Constant result;
   result.shape = std::move(shape);
-  result.floats = std::make_shared<const Vector<float>>(std::move(values));
+  result.floats = Floats(std::move(values));
   return result;
 }
 
@@ -25,32 +25,24 @@ Constant Constant::of_integers(Shape shape, Vector<int64_t> values, ElementType 
   return result;
 }
 
-Origin Origin::of(Vector<int64_t> numbers) {
-  if (std::all_of(numbers.begin(), numbers.end(), [](int64_t number) { return number == none; })) return {};
-  for (int64_t i = 0; i < static_cast<int64_t>(numbers.size()); ++i)
-    if (numbers[i] != numbers[0] + i) return {none, std::make_shared<const Vector<int64_t>>(std::move(numbers))};
-  return {numbers[0], nullptr};
+Origin Origin::of(Progressions numbers) {
+  const auto& runs = numbers.runs();
+  if (std::all_of(runs.begin(), runs.end(), [](const auto& run) { return run.first == none; })) return {};
+  return {std::make_shared<const Progressions>(std::move(numbers))};
 }
 
-bool Constant::is_partly_trained() const {
-  return origin.list && std::find(origin.list->begin(), origin.list->end(), Origin::none) != origin.list->end();
-}
+bool Constant::is_partly_trained() const { return origin.known() && origin.numbers->has_none(); }
 
 bool Constant::is_parameter() const {
-  if (!origin.known() || !computed_from.empty()) return false;
-  if (!origin.list) return true;
-  Vector<int64_t> numbers = *origin.list;
-  std::sort(numbers.begin(), numbers.end());
-  return numbers.empty() ||
-         (numbers[0] != Origin::none && std::adjacent_find(numbers.begin(), numbers.end()) == numbers.end());
+  return origin.known() && computed_from.empty() && !origin.numbers->has_none() && !origin.numbers->repeats();
 }
 
 bool Constant::has_origin_of(const Constant& other) const {
-  if (elements() != other.elements() || !origin.known() || !other.origin.known()) return false;
-  if (!origin.list && !other.origin.list) return origin.first == other.origin.first;
-  for (int64_t i = 0; i < elements(); ++i)
-    if (origin.at(i) != other.origin.at(i)) return false;
-  return true;
+  return origin.known() && other.origin.known() && *origin.numbers == *other.origin.numbers;
+}
+
+bool Constant::is_same_as(const Constant& other) const {
+  return has_origin_of(other) && (!is_partly_trained() || *floats == *other.floats);
 }
 
 double shortest(float value) {
@@ -80,19 +72,34 @@ const Constant* Model::constant(const std::string& value) const {
 
 std::set<std::string> Model::origins(const Constant& constant) const {
   std::set<std::string> names;
-  int64_t begin = 0, end = 0;  // the numbers of the initializer before
-  for (int64_t i = 0; i < constant.elements() && constant.origin.known(); ++i) {
-    const int64_t number = constant.origin.at(i);
-    if (number == Origin::none || (number >= begin && number < end)) continue;
-    const auto behind = std::upper_bound(initializers.begin(), initializers.end(), number,
-                                         [](int64_t value, const Initializer& each) { return value < each.first; });
-    const Initializer& found = *(behind - 1);
-    names.insert(found.name);
-    begin = found.first;
-    end = begin + volume(found.shape);
-    if (!constant.origin.list) i = end - constant.origin.first - 1;  // the rest of this initializer
-  }
+  if (!constant.origin.known()) return names;
+  const Initializer* before = nullptr;
+  for (const Progressions::Run& run : constant.origin.numbers->runs())
+    for_each_initializer(run, [&](const Initializer& each, const Progressions::Run&) {
+      if (&each != before) names.insert(each.name);
+      before = &each;
+    });
   return names;
+}
+
+const Initializer& Model::initializer_of(int64_t number) const {
+  return *(std::upper_bound(initializers.begin(), initializers.end(), number,
+                            [](int64_t value, const Initializer& each) { return value < each.first; }) -
+           1);
+}
+
+void Model::for_each_initializer(const Progressions::Run& run,
+                                 const std::function<void(const Initializer&, const Progressions::Run&)>& call) const {
+  if (run.first == Origin::none) return;
+  for (int64_t done = 0; done < run.count;) {
+    const int64_t number = run.first + done * run.step;
+    const Initializer& each = initializer_of(number);
+    int64_t count = run.count - done;
+    if (run.step > 0) count = std::min(count, (each.first + volume(each.shape) - 1 - number) / run.step + 1);
+    if (run.step < 0) count = std::min(count, (number - each.first) / -run.step + 1);
+    call(each, {run.begin + done, number, run.step, count});
+    done += count;
+  }
 }
 
 std::map<std::string, const Node*> Model::producers() const {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <set>
@@ -11,6 +12,8 @@
 
 #include "common/block.h"
 #include "common/vector.h"
+#include "search/import/floats.h"
+#include "search/import/progressions.h"
 
 namespace ff::importing {
 
@@ -22,16 +25,14 @@ double shortest(float value);
 // Which number of which initializer each element of a constant is. The float initializers of a file are numbered
 // through, element by element, one initializer after the other (Initializer::first). Rearranging (transposing, cutting,
 // joining, looking up rows) moves these numbers with the values; so at the end it is known, for each element of a
-// trained parameter, what the file calls it, and whether one number of the file has become two parameters. Numbers that
-// follow one another need no list, which weights that nothing moves would otherwise pay with 8 bytes an element.
+// trained parameter, what the file calls it, and whether one number of the file has become two parameters.
 struct Origin {
-  static constexpr int64_t none = -1;  // no number of an initializer
-  int64_t first = none;                // of the first element; the others follow, unless there is a list
-  std::shared_ptr<const Vector<int64_t>> list{};
+  static constexpr int64_t none = Progressions::none;  // no number of an initializer
+  std::shared_ptr<const Progressions> numbers{};       // null: of no element
 
-  static Origin of(Vector<int64_t> numbers);
-  bool known() const { return first != none || list; }
-  int64_t at(int64_t element) const { return list ? (*list)[element] : first == none ? none : first + element; }
+  static Origin of(Progressions numbers);
+  bool known() const { return numbers != nullptr; }
+  int64_t at(int64_t element) const { return numbers ? numbers->at(element) : none; }
 };
 
 // A tensor whose values are known: an initializer of the file, or computed from such. Floats of other widths are read
@@ -39,7 +40,7 @@ struct Origin {
 struct Constant {
   ElementType type = ElementType::f32;
   Shape shape;
-  std::shared_ptr<const Vector<float>> floats;      // of f32
+  Floats floats;                                    // of f32
   std::shared_ptr<const Vector<int64_t>> integers;  // of the others
   // The initializer that all of its numbers are of, in whatever order: what may be trained. "": computed, of several,
   // constant, or none of the file's initializers.
@@ -64,6 +65,7 @@ struct Constant {
   // Is each element a number of its own of an initializer? So a layer can have it as a parameter.
   bool is_parameter() const;
   bool has_origin_of(const Constant& other) const;  // element by element the same numbers of the same initializers
+  bool is_same_as(const Constant& other) const;     // the same origin, and the same values
 };
 
 using Attribute = std::variant<int64_t, double, std::string, Vector<int64_t>, Vector<double>, Constant>;
@@ -131,6 +133,11 @@ struct Model {
   std::map<std::string, ElementType> types;
 
   const Constant* constant(const std::string& value) const;
+  // What has this number.
+  const Initializer& initializer_of(int64_t number) const;
+  // Calls with the parts of a progression of numbers that are of one initializer each.
+  void for_each_initializer(const Progressions::Run& run,
+                            const std::function<void(const Initializer&, const Progressions::Run&)>& call) const;
   // Names of the initializers whose numbers a constant has.
   std::set<std::string> origins(const Constant& constant) const;
   // The node that writes a value, or null. Valid until nodes change.

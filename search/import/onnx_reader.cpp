@@ -104,7 +104,7 @@ class Reader {
       if (constant.type == ElementType::f32) constant.parameter = tensor.name();
       if (!model_.constants.emplace(tensor.name(), std::move(constant)).second)
         model_.fail("the initializer \"" + tensor.name() + "\" comes twice");
-      tensor.Clear();
+      Tensor().Swap(&tensor);  // Clear() would keep the room of its bytes
     }
     if (graph.sparse_initializer_size() > 0) model_.fail("has sparse initializers, which are not understood");
   }

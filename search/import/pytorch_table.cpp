@@ -29,12 +29,7 @@ class PieceFinder {
     return at;
   }
 
-  const Initializer& initializer_of(int64_t number) const {
-    return *(std::upper_bound(model_.initializers.begin(), model_.initializers.end(), number,
-                              [](int64_t value, const Initializer& each) { return value < each.first; }) -
-             1);
-  }
-  bool belong_together(int64_t a, int64_t b) const { return &initializer_of(a) == &initializer_of(b); }
+  bool belong_together(int64_t a, int64_t b) const { return &model_.initializer_of(a) == &model_.initializer_of(b); }
 
   // Where the numbers along an axis, from `begin`, do not go on as they did, or are another initializer's.
   Vector<int64_t> cuts(const Vector<int64_t>& begin, int64_t size, int axis) const {
@@ -66,7 +61,7 @@ class PieceFinder {
       for (int64_t i = 0; i < size[axis]; ++i) all.push_back(i);
       return cut(begin, size, axis, all);
     }
-    const Initializer& owner = initializer_of(offset);
+    const Initializer& owner = model_.initializer_of(offset);
     found_[owner.name].push_back(
         {{"parameter", name_}, {"begin", begin}, {"size", size}, {"offset", offset - owner.first}, {"strides", steps}});
   }
@@ -84,19 +79,17 @@ class PieceFinder {
   // Along its edges the block is regular; is it inside? -1: it is.
   int first_irregular_axis(const Vector<int64_t>& begin, const Shape& size, const Vector<int64_t>& steps,
                            int64_t offset) const {
-    Vector<int64_t> index(size.size(), 0);
-    for (int64_t left = volume(size); left > 0; --left) {
-      int64_t at = place(begin), number = offset;
-      for (const int axis : size.indices()) {
-        at += index[axis] * strides_[axis];
-        number += index[axis] * steps[axis];
-      }
-      if (constant_.origin.at(at) != number)
-        for (const int axis : size.indices())
-          if (size[axis] > 1) return axis;
-      for (int axis = size.count() - 1; axis >= 0 && ++index[axis] == size[axis]; --axis) index[axis] = 0;
-    }
-    return -1;
+    if (size.empty()) return -1;
+    Vector<int64_t> rows;  // the first number of each
+    for_each_row(size, steps, offset, [&](int64_t number) { rows.push_back(number); });
+    size_t row = 0;
+    bool regular = true;
+    for_each_row(size, strides_, place(begin), [&](int64_t at) {
+      regular = regular && constant_.origin.numbers->goes(at, size.back(), rows[row++], steps.back());
+    });
+    return regular ? -1
+                   : static_cast<int>(std::find_if(size.begin(), size.end(), [](int64_t n) { return n > 1; }) -
+                                      size.begin());
   }
 
   const Model& model_;

@@ -69,7 +69,7 @@ TEST_CASE("the kernel of a transposed convolution is turned, and its channels ch
   for (int i = 0; i < 12; ++i) values.push_back(static_cast<float>(i));
   Constant weight = Constant::of_floats({2, 2, 3}, values);  // [in, out, kernel]
   weight.parameter = "w";
-  weight.origin.first = 100;
+  weight.origin = Origin::of(Progressions::consecutive(100, weight.elements()));
   const Model model = lowered({2, 2, 5}, node("ConvTranspose", {"x", "w"}), {{"w", weight}});
   const Node& conv = model.nodes[0];
   REQUIRE(conv.op == "Conv");
@@ -132,7 +132,7 @@ TEST_CASE("an Einsum by a weight is a layer, one for each letter that all have")
     for (int64_t i = 0; i < volume(shape); ++i) values.push_back(static_cast<float>(i));
     Constant weight = Constant::of_floats(shape, values);
     weight.parameter = "w";
-    weight.origin.first = 0;
+    weight.origin = Origin::of(Progressions::consecutive(0, weight.elements()));
     const Vector<std::string> inputs = weight_first ? Vector<std::string>{"w", "x"} : Vector<std::string>{"x", "w"};
     return lowered(x, node("Einsum", inputs, {{"equation", equation}}), {{"w", weight}});
   };
@@ -180,7 +180,7 @@ TEST_CASE("elements by constant indices of each row are taken row by row, those 
 TEST_CASE("matrices that differ along an axis are taken one by one") {
   Constant weight = Constant::of_floats({1, 2, 3, 4}, Vector<float>(24, 1.0f));
   weight.parameter = "w";
-  weight.origin.first = 0;
+  weight.origin = Origin::of(Progressions::consecutive(0, weight.elements()));
   const Model model = lowered({5, 2, 4, 6}, node("MatMul", {"w", "x"}), {{"w", weight}});
   CHECK(text_of(model).find("MatMul[5, 6, 3]") != std::string::npos);
   CHECK(model.shapes.at("y") == Shape{5, 2, 3, 6});

@@ -1,4 +1,4 @@
-// Buffers that their numbers tell from parameters, and how far the numbers of an initializer are followed.
+// Buffers that their numbers tell from parameters.
 #include "search/import/recognition.h"
 
 #include <catch2/catch.hpp>
@@ -65,30 +65,4 @@ TEST_CASE("frequencies are those that only sines and cosines read") {
   REQUIRE(recognised({3}, {1, 0.1f, 0.02f}, angles) == "");
   REQUIRE(recognised({3}, frequencies, {node("Mul", "c", "y")}) == "");
   REQUIRE(recognised({3}, frequencies, {node("Sin", "c", "a"), node("Add", "c", "y")}) == "");
-}
-
-TEST_CASE("numbers of an initializer are followed through transpositions") {
-  Constant constant = Constant::of_floats({2, 3}, {10, 11, 12, 13, 14, 15});
-  constant.origin.first = 5;
-  const Constant across = transposed(constant, {1, 0});
-  REQUIRE(across.origin.list);
-  REQUIRE(*across.origin.list == Vector<int64_t>{5, 8, 6, 9, 7, 10});
-  REQUIRE(!across.has_origin_of(constant));
-  const Constant back = transposed(across, {1, 0});
-  REQUIRE(!back.origin.list);  // in order again: no list
-  REQUIRE(back.origin.first == 5);
-  REQUIRE(back.has_origin_of(constant));
-}
-
-TEST_CASE("axes along which a trained number is repeated have size 1") {
-  Constant rows = Constant::of_floats({2, 2}, {1, 2, 1, 2});
-  rows.origin = Origin::of({3, 4, 3, 4});
-  REQUIRE(has_repetition(rows));
-  const Constant once = without_repetition(rows);
-  REQUIRE(once.shape == Shape{1, 2});
-  REQUIRE(!has_repetition(once));
-  Constant fixed = Constant::of_floats({2}, {1, 1});
-  REQUIRE(without_repetition(fixed).shape == Shape{2});
-  fixed.origin = Origin::of({Origin::none, Origin::none});
-  REQUIRE(!fixed.origin.known());
 }
