@@ -1,6 +1,6 @@
-// A list of whole numbers, kept as arithmetic progressions that follow one another. Which element of an initializer each
-// element of a weight is would take 8 bytes an element as a plain list; after a transposition, a cut or a join it is one
-// progression a row.
+// A list of whole numbers, kept as arithmetic progressions that follow one another. Which element of an initializer
+// each element of a weight is would take 8 bytes an element as a plain list; after a transposition, a cut or a join it
+// is one progression a row.
 #pragma once
 
 #include <cstdint>
