@@ -118,10 +118,12 @@ class Topology {
   Route route(DeviceId source, DeviceId destination) const {
     RoutesFrom& routes = (*routes_)[source];
     std::call_once(routes.once, [&] { compute_routes(source, routes); });
-    Route route = routes.kinds[routes.kind[destination]];
-    const ChannelId* channels = routes.channels[static_cast<size_t>(destination)].load(std::memory_order_acquire);
+    const size_t at = static_cast<size_t>(destination);
+    const uint16_t kind = routes.kind[at];
+    const ChannelId* channels = routes.channels[at].load(std::memory_order_acquire);
     if (!channels) channels = write_channels(destination, routes);
-    route.channels = {channels, routes.length[routes.kind[destination]]};
+    Route route = routes.kinds[kind];
+    route.channels = {channels, routes.length[kind]};
     return route;
   }
 
