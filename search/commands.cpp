@@ -333,6 +333,13 @@ std::string check_note(const AlgorithmSettings& settings, const SearchReport& re
          "full";
 }
 
+// Where no time was left for a memory plan; "" else.
+std::string memory_note(const Evaluator::Details& details) {
+  if (!details.memory_is_estimated) return "";
+  return "the memory is an estimate, as its plan would exceed the budget and the parameters alone do not fit; ffsearch "
+         "simulate plans it";
+}
+
 // Where sharding changes nothing, as without replicas of parameters; "" else.
 std::string sharding_note(const StrategySettings& settings, const TaskGraph& tasks) {
   const auto is_split = [&](const SynchronizationUnit& unit) {
@@ -384,7 +391,7 @@ CommandResult run_search(const SearchOptions& options, const CommandContext& con
       budget_note(options, std::max(evaluator.slowest_s(), found.slowest_evaluation_s),
                   std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
   for (const std::string& note :
-       {loaded.kernels.measurement_note(), loaded.kernels.busy_note(), over_budget,
+       {loaded.kernels.measurement_note(), loaded.kernels.busy_note(), over_budget, memory_note(found.details),
         check_note(options.settings, found.report), sharding_note(problem.settings, found.details.tasks)})
     if (!note.empty()) result.notes.push_back(note);
   if (!options.report.empty()) write_json_file(options.report, result.json);

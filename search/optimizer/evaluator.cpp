@@ -40,9 +40,14 @@ TaskGraph Evaluator::tasks_of(const Strategy& strategy) {
   return builder_.build(strategy, problem_.replicas->devices_with_tasks());
 }
 
-Evaluator::Memory Evaluator::memory(const Strategy& strategy, const TaskGraph& tasks, const Vector<int>& order) {
+Evaluator::Memory Evaluator::memory(const Strategy& strategy, const TaskGraph& tasks, const Vector<int>& order,
+                                    const Deadline& deadline) {
   Memory preallocated{{}, TransferBuffers::preallocated, order};
-  const bool one_plan = moves_nothing(tasks), may_fit = one_plan || fullness(memory_.of_parameters(strategy)) <= 1;
+  const bool one_plan = moves_nothing(tasks), no_time = deadline.left_s() < slowest_s_;
+  const bool may_fit = (one_plan && !no_time) || fullness(memory_.of_parameters(strategy)) <= 1;
+  if (!may_fit && no_time && one_plan) return {memory_.bytes(strategy), TransferBuffers::preallocated, order, true};
+  if (!may_fit && no_time)
+    return {memory_.bytes(strategy), TransferBuffers::on_demand, on_demand_issue_order(tasks, order), true};
   MemoryModel::Needs needs;
   double at_least = std::numeric_limits<double>::infinity();
   const auto lay_out_preallocated = [&] {
@@ -219,13 +224,14 @@ Evaluator::Details Evaluator::details(const Strategy& strategy, TaskOrder order,
     to_beat = simulate_in_order(details.tasks, details.costs, ready_order).makespan;
   const auto keep = [&](Memory memory) {
     details.memory_bytes = std::move(memory.bytes);
+    details.memory_is_estimated = memory.is_estimated;
     details.transfer_buffers = memory.buffers;
     details.order = std::move(memory.order);
   };
   // Micro-batches in FIFO order may exceed memory where few in flight fit.
   std::optional<Memory> fifo;
   if (order == TaskOrder::best && problem_.settings.micro_batches > 1)
-    fifo = memory(details.strategy, details.tasks, ready_order);
+    fifo = memory(details.strategy, details.tasks, ready_order, deadline);
   const bool fifo_fits = !fifo || fullness(fifo->bytes) <= 1;
   Vector<std::pair<TaskOrder, Timeline>> others = other_orders(details, order, deadline);
   for (auto& [which, scheduled] : others) {
@@ -237,7 +243,7 @@ Evaluator::Details Evaluator::details(const Strategy& strategy, TaskOrder order,
     const bool asked_for = order != TaskOrder::best;
     if (!asked_for && fifo_fits && static_cast<double>(timeline.makespan) >= worth_it * static_cast<double>(to_beat))
       continue;
-    keep(memory(details.strategy, details.tasks, other));
+    keep(memory(details.strategy, details.tasks, other, deadline));
     const bool other_may_fit = !asked_for || &scheduled != &others.back().second;
     if (other_may_fit && fullness(details.memory_bytes) > 1) continue;
     details.timeline = std::move(timeline);
@@ -245,7 +251,8 @@ Evaluator::Details Evaluator::details(const Strategy& strategy, TaskOrder order,
     details.task_order = which;
     break;
   }
-  if (details.fifo_order) keep(fifo ? *std::move(fifo) : memory(details.strategy, details.tasks, ready_order));
+  if (details.fifo_order)
+    keep(fifo ? *std::move(fifo) : memory(details.strategy, details.tasks, ready_order, deadline));
   slowest_details_s_ = std::max(slowest_details_s_, seconds_since(begin));
   return details;
 }

@@ -55,6 +55,7 @@ class Evaluator {
     Timeline timeline;
     Vector<int> order;             // of all tasks: an issue order
     Vector<int64_t> memory_bytes;  // by device: what the executor allocates in this order, with these buffers
+    bool memory_is_estimated = false;
     TransferBuffers transfer_buffers = TransferBuffers::preallocated;
     CostCounts sources;
     Nanoseconds makespan_fifo = 0;           // with devices that run tasks as these become ready (paper, A3)
@@ -65,7 +66,9 @@ class Evaluator {
   Details simulated(const Strategy& strategy);
   Details simulated_one_forward_one_backward(const Strategy& strategy);
   // Memory is that of the order in which the simulator starts the tasks, with on-demand transfer buffers where it
-  // does not fit with preallocated ones. TaskOrder::best: no further order is tried after the deadline.
+  // does not fit with preallocated ones. TaskOrder::best: no further order is tried after the deadline. Where there is
+  // less time left than an evaluation takes, the memory of what exceeds a device's by its parameters alone is estimated
+  // (cost/memory.h).
   Details details(const Strategy& strategy, TaskOrder order = TaskOrder::fifo, const Deadline& deadline = {});
   // As the executor runs it: with the file's buffers and its issue order, or the default one where that does not fit.
   Details details_of_file(const StrategyFile& file);
@@ -106,10 +109,11 @@ class Evaluator {
     Vector<int64_t> bytes;  // by device: what the executor allocates
     TransferBuffers buffers;
     Vector<int> order;  // for them
+    bool is_estimated = false;
   };
   Details not_simulated(const Strategy& strategy);  // tasks and costs
   // Of expanded strategies. Transfer buffers are on demand where parameters alone exceed a device's memory.
-  Memory memory(const Strategy& strategy, const TaskGraph& tasks, const Vector<int>& order);
+  Memory memory(const Strategy& strategy, const TaskGraph& tasks, const Vector<int>& order, const Deadline& deadline);
   // The same as a fraction of the fullest device's; where that is below nine tenths, of what lives at once.
   double exact_fullness(const Strategy& strategy, const TaskGraph& tasks, const Vector<int>& order);
 

@@ -112,3 +112,21 @@ TEST_CASE("without transfers one memory plan is for preallocated and on-demand b
   CHECK(details.memory_bytes ==
         evaluator.memory_model().bytes(details.strategy, details.tasks, details.order, TransferBuffers::on_demand));
 }
+
+TEST_CASE("after the deadline the memory of what cannot fit by its parameters is estimated") {
+  SearchProblem problem("moe-tiny", "p100-4x4");
+  Topology tight = problem.topology;
+  for (DeviceModel& model : tight.models) model.memory_bytes = 1;
+  Evaluator evaluator({problem.graph, tight, problem.kernels});
+  const Strategy strategy = data_parallel(problem.graph, tight);
+  evaluator.evaluate(strategy);
+  const Evaluator::Details planned = evaluator.details(strategy),
+                           late = evaluator.details(strategy, TaskOrder::fifo, Deadline(1e-9));
+  CHECK_FALSE(planned.memory_is_estimated);
+  CHECK(late.memory_is_estimated);
+  CHECK(late.memory_bytes == evaluator.memory_model().bytes(late.strategy));
+  CHECK(late.timeline.start == planned.timeline.start);
+  CHECK(late.transfer_buffers == planned.transfer_buffers);
+  problem.evaluator.evaluate(strategy);  // it fits
+  CHECK_FALSE(problem.evaluator.details(strategy, TaskOrder::fifo, Deadline(1e-9)).memory_is_estimated);
+}
