@@ -174,11 +174,12 @@ class TopologyParser {
   }
 
   static KernelEfficiency read_efficiency(const JsonPlace& place) {
-    place.allow_keys({"products", "attention", "memory", "sustained", "collectives", "source"},
+    place.allow_keys({"products", "attention", "memory", "norms", "sustained", "collectives", "source"},
                      "key of a device model's efficiency");
     KernelEfficiency efficiency;
     if (const auto products = place.find("products")) efficiency.products = read_products(*products);
     if (const auto memory = place.find("memory")) efficiency.memory = memory->as_number(least_rate, 2);
+    if (const auto norms = place.find("norms")) efficiency.norms = norms->as_number(least_rate, 2);
     if (const auto sustained = place.find("sustained")) efficiency.sustained = sustained->as_number(least_rate, 1);
     if (const auto collectives = place.find("collectives")) efficiency.collectives = collectives->as_number(0, 0.99);
     if (const auto attention = place.find("attention"))

@@ -48,6 +48,7 @@ struct KernelEfficiency {
   std::optional<Products> products;  // of peak_bf16_tflops
   Vector<Attention> attention;       // of peak_bf16_tflops; fused
   double memory = 1;                 // of memory_gb_per_s
+  std::optional<double> norms;       // the same of layer and RMS norms of PyTorch and Apex; none: as memory
   double sustained = 1;              // times the shares of products, under lasting load
   double collectives = 0;            // share of the device that a collective occupies while it runs
 

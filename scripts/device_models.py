@@ -23,8 +23,11 @@ What is taken from where:
                     the second generation is 1.3 to 1.5 times as fast forward and about twice as fast backward
   collectives       share of the multiprocessors that NCCL's kernels occupy: 24 channels, a block each, as NCCL's log
                     shows them on nodes with NVSwitch (forums.developer.nvidia.com/t/337991 sees 24 beside products)
-  memory            share of the memory bandwidth of elementwise kernels (memory-bound-efficiency-simumax.csv, class
-                    default). H100 was not measured: between A100 and B200, linear in the logarithm of the bandwidth
+  memory            rate of elementwise kernels (memory-bound-efficiency-simumax.csv, class default: efficient_factor
+                    times gbps, which is not the datasheet's rate for A100 PCIe) over the memory bandwidth of the
+                    datasheet. H100 was not measured: between A100 and B200, linear in the logarithm of the bandwidth
+  norms             the same of layer and RMS norms, forward and backward together (norms.csv): two arrays are moved
+                    forward and five backward, of which two by the kernel of the parameters' gradients
   nvlink            latency of a ring's step and rate of all-gather, reduce-scatter and all-reduce among 8 GPUs
                     (nccl-h100-a100-one-node.csv): least squares of the relative error of latency + bytes / rate, from
                     1 MiB on
@@ -45,6 +48,8 @@ OUTPUT = ROOT / "search" / "discovery" / "measured_rates.inc"
 PEAK_BF16 = {"a100": 312.0, "h100": 989.5}  # as in search/discovery/datasheets.cpp
 MEMORY_GB_PER_S = {"a100": 2039.0, "h100": 3350.0}
 LASTING_TFLOPS = {"a100": 271.2, "h100": 794.5}  # products in bf16, with warm-up: see above
+CARDS_GB_PER_S = {"A100 PCIe 80GB": 1935.0, "A100 SXM 40GB": 1555.0, "B200": 8000.0, "H100 SXM": 3350.0}  # datasheets
+NORM_ARRAYS = 2 + 5
 MULTIPROCESSORS = {"a100": 108, "h100": 132}
 CHANNELS = 24
 FORWARD_OVER_BACKWARD = {1: (0.3 + 0.5) / (0.25 + 0.35), 2: 230 / (0.63 * 312)}  # by FlashAttention's generation
@@ -126,13 +131,21 @@ def attention(model):
 
 
 def memory(model):
-    known = {row["gpu"].split()[0].lower(): (float(row["gbps"]), float(row["efficient_factor"]))
+    known = {row["gpu"].split()[0].lower(): (CARDS_GB_PER_S[row["gpu"]],
+                                             float(row["gbps"]) * float(row["efficient_factor"]) /
+                                             CARDS_GB_PER_S[row["gpu"]])
              for row in rows("memory-bound-efficiency-simumax.csv") if row["class"] == "default"}
     if model in known:
-        return known[model][1]
+        return round(known[model][1], 3)
     (slow, high), (fast, low) = known["a100"], known["b200"]
     place = math.log(MEMORY_GB_PER_S[model] / slow) / math.log(fast / slow)
     return round(high + (low - high) * place, 3)
+
+
+def norms(model):
+    return round(statistics.mean(
+        NORM_ARRAYS * int(row["bytes"]) * int(row["rows"]) * int(row["channels"]) / float(row["us"]) / 1e3 /
+        CARDS_GB_PER_S[row["gpu"]] for row in rows("norms.csv") if row["gpu"].lower().startswith(model)), 3)
 
 
 def line(points):
@@ -179,6 +192,7 @@ def network():
 def rates(model):
     return {"launch_us": LAUNCH_US,
             "efficiency": {"products": products(model), "attention": attention(model), "memory": memory(model),
+                           "norms": norms(model),
                            "sustained": sustained(model),
                            "collectives": round(CHANNELS / MULTIPROCESSORS[model], 3)},
             "nvlink": nvlink(model),
@@ -207,7 +221,7 @@ def text():
                       for one in value["attention"]]
             lines.append("   ],")
             lines.append(", ".join(f'   "{name}": {value[name]}'.replace("   ", "   " if name == "memory" else "")
-                                   for name in ("memory", "sustained", "collectives")) + "},")
+                                   for name in ("memory", "norms", "sustained", "collectives")) + "},")
         lines[-1] = lines[-1].rstrip(",") + "}"
         lines.append(')json"},')
     return "\n".join(lines) + "\n"

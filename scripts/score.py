@@ -55,7 +55,8 @@ def config_of(row):
         return {"model_type": "llama", "hidden_size": sizes["hidden"], "intermediate_size": sizes["ffn"],
                 "num_hidden_layers": sizes["layers"], "num_attention_heads": sizes["heads"],
                 "num_key_value_heads": number(row, "kv_heads", sizes["heads"]), "vocab_size": sizes["vocab"],
-                "max_position_embeddings": sizes["seq"], "rms_norm_eps": 1e-5, "tie_word_embeddings": False}
+                "max_position_embeddings": sizes["seq"], "rms_norm_eps": 1e-5, "tie_word_embeddings": False,
+                "attention_bias": "internevo" in row["source_file"]}  # bias=True of MHA in InternEvo's model
     if number(row, "kv_heads", sizes["heads"]) != sizes["heads"]:
         raise NotSaid("grouped queries without a gated MLP")
     return {"model_type": "gpt2", "n_embd": sizes["hidden"], "n_inner": sizes["ffn"], "n_layer": sizes["layers"],
@@ -69,14 +70,15 @@ def attention_of(row):
     InternEvo's runs of July 2023 required flash-attention 1.0.5 (doc/en/install.md of that month). llm-foundry's
     benchmarks took attn_impl=triton, the first generation's algorithm written in Triton. In January 2024 they were
     repeated on 128 H100 and more with flash-attn 2.4.2, but 13b and 30b again with triton
-    (scripts/train/benchmarking/submit_benchmarks.py and sweep.py).
+    (scripts/train/benchmarking/submit_benchmarks.py and sweep.py); there attn_impl=flash gathers and scatters padded
+    sequences.
     """
     text, source = row.get("attention", ""), row["source_file"]
     if text.startswith("unfused"):
         return "stored"
     if "llm-foundry" in source:
         triton = "triton" in text or number(row, "gpus") < 128 or row["model"] in ("mpt-13b", "mpt-30b")
-        return "triton" if triton else "fused"
+        return "triton" if triton else "varlen"
     return "triton" if "triton" in text else "flash1" if "internevo" in source else "fused"
 
 
@@ -84,6 +86,17 @@ def fused_loss_of(row):
     """llm-foundry's loss_fn is fused_crossentropy unless it is changed, and InternEvo's FlashGPTLMLoss takes the same
     kernel, of flash-attn, which writes the gradients in the logits' place."""
     return any(name in row["source_file"] for name in ("llm-foundry", "internevo"))
+
+
+def reduction_of(row):
+    """In which type gradients are reduced, of sources whose repositories say otherwise than f32.
+
+    mixed_precision PURE of Composer is bf16. DEFAULT is f32 from Composer 0.16.4 of 11 October 2023 on, and before left
+    it to PyTorch, which takes bf16. The benchmarks with DEFAULT were published on 19 October 2023 (with Composer 0.16.3
+    or 0.16.4, which is not said: taken as f32) and in January 2024. fms-fsdp's policy bfSixteen is bf16.
+    """
+    framework = row.get("framework", "")
+    return "bf16" if "FSDP PURE" in framework or "fms-fsdp" in framework else None
 
 
 def settings_of(row):
@@ -108,9 +121,11 @@ def settings_of(row):
     if fused_loss_of(row):
         parts["loss"] = "fused"
     framework = row.get("framework", "").lower()
-    parts["framework"] = ("deepspeed" if "deepspeed" in framework or "internevo" in framework else
+    parts["framework"] = ("deepspeed" if "deepspeed" in framework else "internevo" if "internevo" in framework else
                           "megatron" if "megatron" in framework else
                           "composer" if "llm-foundry" in framework else "fsdp")
+    if reduction_of(row):
+        parts["reduce"] = reduction_of(row)
     if (parts["tp"] > 1 and row.get("sequence_parallel") == "0" and
             parts["framework"] in ("megatron", "deepspeed")):
         parts["sequence_parallel"] = "off"

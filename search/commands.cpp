@@ -447,8 +447,8 @@ PlanOfSettings plan_of_settings(const SimulateOptions& options) {
 }
 
 // Precision and optimizer are those of the framework's arguments where flags do not say them.
-CostOptions with_arguments(CostOptions costs, const FrameworkArguments& arguments) {
-  costs.conventions = conventions_of(arguments.parallelism);
+CostOptions with_arguments(CostOptions costs, const FrameworkArguments& arguments, int64_t batch) {
+  costs.conventions = conventions_of(arguments.parallelism, batch);
   if (!costs.precision) costs.precision = arguments.precision;
   if (!costs.optimizer.any() && !arguments.optimizer.empty()) costs.optimizer.kind = arguments.optimizer;
   return costs;
@@ -673,7 +673,8 @@ CommandResult run_simulate(const SimulateOptions& options) {
   const bool from_settings = options.from_settings();
   PlanOfSettings read = from_settings ? plan_of_settings(options) : PlanOfSettings{load_strategy(options.strategy), {}};
   StrategyFile& file = read.file;
-  const CostOptions costs = from_settings ? with_arguments(options.costs, read.arguments) : options.costs;
+  const CostOptions costs =
+      from_settings ? with_arguments(options.costs, read.arguments, file.graph.batch_size) : options.costs;
   replace_by_flags(file, options);
   if (from_settings && !needs_all_devices(options))
     if (const std::optional<CommandResult> result = folded_result(read, costs, options.explain_costs)) return *result;

@@ -35,8 +35,10 @@ void add_borders(FrameworkSettings& settings, const Parallelism& plan, int layer
 
 // Of the settings of kernels, those that no framework's settings say.
 void add_kernels_that_are_not_there(FrameworkSettings& settings, const Parallelism& plan, Precision precision) {
-  if (plan.attention == "flash1" || plan.attention == "triton")
+  if (plan.attention == "flash1" || plan.attention == "triton" || plan.attention == "varlen")
     settings.not_there.push_back("attention=" + plan.attention + ": which kernels attention has is not said");
+  if (!plan.reduce.empty())
+    settings.not_there.push_back("reduce=" + plan.reduce + ": in which type gradients are reduced is not said");
   if (precision == Precision::tf32)
     settings.not_there.push_back("precision=tf32: products are said to be computed in fp32");
 }

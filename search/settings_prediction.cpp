@@ -129,8 +129,8 @@ FoldedPlan plan_of_some(const Parallelism& parallelism, const Graph& graph, cons
   return all;
 }
 
-CostOptions with_conventions(CostOptions costs, const Parallelism& parallelism) {
-  costs.conventions = conventions_of(parallelism);
+CostOptions with_conventions(CostOptions costs, const Parallelism& parallelism, int64_t batch) {
+  costs.conventions = conventions_of(parallelism, batch);
   return costs;
 }
 
@@ -148,7 +148,7 @@ GraphAndTopology files_of(const FoldedPlan& plan, int micro_batches) {
 
 SimulatedSettings::SimulatedSettings(const Parallelism& parallelism, const Graph& graph, const Topology& topology,
                                      const CostOptions& costs)
-    : costs_(with_conventions(costs, parallelism)), plan_(plan_of_some(parallelism, graph, topology)),
+    : costs_(with_conventions(costs, parallelism, graph.batch_size)), plan_(plan_of_some(parallelism, graph, topology)),
       strategy_(std::move(plan_.plan.strategy)),
       groups_(parallelism.data / (plan_.replicas ? plan_.replicas->count : 1)) {
   Loaded one = load(files_of(plan_, 1), costs_);

@@ -200,10 +200,14 @@ int64_t MultiHeadAttention::workspace_bytes(const Block& part) const {
          element_bytes;
 }
 
+int64_t MultiHeadAttention::turned(const Projected& widths) const {
+  return (widths.query_rows() * widths.query_width + widths.key_rows() * widths.key_width) / head_channels *
+         rotary_channels;
+}
+
 Work MultiHeadAttention::forward_work(const Block& part) const {
   const Projected widths = projected(part);
-  const int64_t turned = (widths.query_rows() * widths.query_width + widths.key_rows() * widths.key_width) /
-                         head_channels * rotary_channels;
+  const int64_t turned = this->turned(widths);
   const double products = 2.0 * static_cast<double>(widths.size() * channels + 2 * scores(part) * head_channels);
   // Queries, keys and values are written and read. Rotation takes two products and a sum for each channel, which is
   // read and written.

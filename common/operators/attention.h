@@ -127,6 +127,7 @@ class MultiHeadAttention : public OperatorDefinition {
     }
   };
   Projected projected(const Block& part) const;
+  int64_t turned(const Projected& widths) const;  // elements of queries and keys that rotation changes
 
   int64_t length, channels, heads, key_value_heads, group, head_channels;
   int64_t rotary_channels = 0;  // of each head; 0: without rotary positions

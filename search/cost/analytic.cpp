@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdio>
 #include <iterator>
+#include <optional>
 
 #include "common/errors.h"
 
@@ -17,17 +18,21 @@ std::string digits(double value) {
   return text;
 }
 
+bool is_norm(const OperatorDefinition& definition) {
+  return definition.type() == "layer_norm" || definition.type() == "rms_norm";
+}
+
 // One kernel on one model of device. With `how` each term says where it comes from.
 class AnalyticKernel {
  public:
   AnalyticKernel(const DeviceModel& model, const FrameworkConventions& conventions, std::string* how)
       : model_(model), known_(model.efficiency), conventions_(conventions), how_(how) {}
 
-  double roofline_us(const Work& work, double tflops) const {
+  double roofline_us(const Work& work, double tflops, std::optional<double> memory_share = {}) const {
     const double compute_us = work.flops / (tflops * 1e6);
     if (work.flops > 0)
       say(compute_us, [&] { return digits(work.flops) + " operations at " + digits(tflops) + " TFLOP/s"; });
-    return slowest_us(compute_us, work.bytes);
+    return slowest_us(compute_us, work.bytes, memory_share.value_or(known_.memory));
   }
 
   double kernel_us(const OperatorDefinition& definition, const Block& part, const Work& work, bool backward,
@@ -39,6 +44,7 @@ class AnalyticKernel {
       if (conventions_.unfused_loss) return slowest_us(0, logits * (unfused + logged));
       return roofline_us({work.flops, work.bytes + logits * logged}, tflops);
     }
+    if (is_norm(definition) && conventions_.autograd_copies) return norm_us(definition, part, work, backward, tflops);
     const bool products = computes_products(definition.type());
     const bool one_rate = !known_.products && known_.attention.empty() && !conventions_.stored_attention;
     if (precision != Precision::bf16 || !products || one_rate) {
@@ -54,10 +60,11 @@ class AnalyticKernel {
     if (how_) *how_ += (how_->empty() ? "" : "; ") + text() + ": " + digits(us) + " us";
   }
 
-  double slowest_us(double compute_us, double bytes) const {
-    const double memory_us = bytes / (model_.memory_gb_per_s * known_.memory * 1e3);
+  double slowest_us(double compute_us, double bytes) const { return slowest_us(compute_us, bytes, known_.memory); }
+  double slowest_us(double compute_us, double bytes, double share) const {
+    const double memory_us = bytes / (model_.memory_gb_per_s * share * 1e3);
     say(memory_us, [&] {
-      return digits(bytes) + " bytes at " + digits(known_.memory) + " of " + digits(model_.memory_gb_per_s) + " GB/s";
+      return digits(bytes) + " bytes at " + digits(share) + " of " + digits(model_.memory_gb_per_s) + " GB/s";
     });
     if (model_.launch_us > std::max(compute_us, memory_us)) say(model_.launch_us, [] { return std::string("launch"); });
     return std::max({model_.launch_us, compute_us, memory_us});
@@ -127,11 +134,15 @@ class AnalyticKernel {
                      bool input_gradients) const {
     const AttentionWork attention = definition.attention_work(part, backward);
     const double flops = work.flops - attention.flops;
-    const double us = backward ? backward_products_us(definition, part, flops, input_gradients)
-                               : forward_products_us(definition, part, flops);
+    double us = backward ? backward_products_us(definition, part, flops, input_gradients) +
+                               bias_gradients_us(definition, part, flops, input_gradients) +
+                               accumulation_us(definition, part)
+                         : forward_products_us(definition, part, flops);
     if (attention.flops == 0) return us;
-    const double joined_us = backward ? joined_gradients_us(definition, part, flops, input_gradients) : 0;
-    if (!conventions_.stored_attention) return us + joined_us + attention_us(attention, backward);
+    if (backward) us += joined_gradients_us(definition, part, flops, input_gradients);
+    us += moved_us(framework_attention_bytes(definition, part, backward, conventions_),
+                   "padded sequences gathered and scattered");
+    if (!conventions_.stored_attention) return us + attention_us(attention, backward);
     // Two products forward and five backward, of which one computes the scores again. Each has as many outputs as there
     // are scores, or reads them.
     const double scores = attention.flops / (backward ? 5 : 2) / 2 / static_cast<double>(attention.head_channels);
@@ -141,20 +152,70 @@ class AnalyticKernel {
     const double memory_us = bytes / (model_.memory_gb_per_s * known_.memory * 1e3);
     say(memory_us, [&] { return "stored probabilities, " + digits(bytes) + " bytes"; });
     const double products = backward ? 0.8 + (again ? 0.4 : 0) : 1;
-    return us + joined_us + product_us(attention.flops * products, scores, false) + memory_us;
+    return us + product_us(attention.flops * products, scores, false) + memory_us;
   }
 
-  // Of queries, keys and values: read and written once more. `flops`: of the products with their weights, backward.
+  double norm_us(const OperatorDefinition& definition, const Block& part, const Work& work, bool backward,
+                 double tflops) const {
+    const double times = replication(definition, part);
+    const double elements = static_cast<double>(definition.input_block(0, part).volume()) * times;
+    double bytes = work.bytes * times, copied = 0;
+    // The gradients of parameters are a kernel of their own, which reads two arrays.
+    if (backward) bytes += 2.0 * elements * static_cast<double>(bytes_of(definition.inputs()[0].type, int64_t{1}));
+    if (conventions_.norms_in_f32) {
+      bytes += elements * (backward ? f32_norm_backward_bytes : f32_norm_forward_bytes);
+      copied += elements * norm_copy_bytes;
+    }
+    if (conventions_.recomputes_norms && backward) {
+      bytes += elements * recomputed_norm_bytes;
+      copied += elements * (norm_copy_bytes + recomputed_addition_bytes);
+    }
+    return roofline_us({work.flops * times, bytes}, tflops, known_.norms) +
+           moved_us(copied, "copies of the norm's input");
+  }
+
+  // Of a kernel that only moves bytes.
+  double moved_us(double bytes, const char* what) const {
+    if (bytes == 0) return 0;
+    const double us = bytes / (model_.memory_gb_per_s * known_.memory * 1e3);
+    say(us, [&] { return std::string(what) + ", " + digits(bytes) + " bytes"; });
+    return us;
+  }
+
+  // Of the outputs of products with weights. `flops`: theirs, backward.
+  static double output_bytes(const OperatorDefinition& definition, const Block& part, double flops,
+                             bool input_gradients) {
+    const Block input = definition.input_block(0, part);
+    const double channels = static_cast<double>(input[input.rank() - 1].size());
+    return flops / (input_gradients ? 4 : 2) / channels *
+           static_cast<double>(bytes_of(definition.outputs()[0].type, int64_t{1}));
+  }
+
+  // Of queries, keys and values: read and written once more.
   double joined_gradients_us(const OperatorDefinition& definition, const Block& part, double flops,
                              bool input_gradients) const {
     if (!conventions_.autograd_copies) return 0;
-    const Block input = definition.input_block(0, part);
-    const double channels = static_cast<double>(input[input.rank() - 1].size());
-    const double elements = flops / (input_gradients ? 4 : 2) / channels;
-    const double bytes = 2 * elements * static_cast<double>(bytes_of(definition.inputs()[0].type, int64_t{1}));
-    const double us = bytes / (model_.memory_gb_per_s * known_.memory * 1e3);
-    say(us, [&] { return "gradients of queries, keys and values into one array, " + digits(bytes) + " bytes"; });
-    return us;
+    return moved_us(2 * output_bytes(definition, part, flops, input_gradients),
+                    "gradients of queries, keys and values into one array");
+  }
+
+  double accumulation_us(const OperatorDefinition& definition, const Block& part) const {
+    if (conventions_.accumulated_bytes == 0) return 0;
+    double parameters = 0;
+    for (int p = 0; p < definition.parameters().count(); ++p)
+      parameters += static_cast<double>(definition.parameter_block(p, part).volume());
+    return moved_us(parameters * conventions_.accumulated_bytes, "gradients added to other micro-batches'");
+  }
+
+  double bias_gradients_us(const OperatorDefinition& definition, const Block& part, double flops,
+                           bool input_gradients) const {
+    if (!conventions_.autograd_copies) return 0;
+    if (definition.type() != "linear" && definition.type() != "multi_head_attention") return 0;
+    bool biased = false;
+    for (int p = 0; p < definition.parameters().count(); ++p)
+      biased = biased ||
+               (definition.parameters()[p].name.ends_with("bias") && definition.parameter_block(p, part).volume() > 0);
+    return biased ? moved_us(output_bytes(definition, part, flops, input_gradients), "gradient of the bias") : 0;
   }
 
   // Of the kernels between those that tensor parallelism splits: with sequence parallelism each device has a share of
@@ -207,9 +268,8 @@ double analytic_kernel_us(const DeviceModel& model, const OperatorDefinition& de
       Work work = definition.backward_work(part, use.input_gradients);
       if (use.shared_bytes > 0)  // gradients are read to be added to
         work.bytes += definition.gradient_addition_bytes(part);
-      const bool norm = definition.type() == "layer_norm" || definition.type() == "rms_norm";
-      if (norm && conventions.autograd_copies)
-        work.bytes += 2.0 * static_cast<double>(bytes_of(definition.inputs()[0].type, definition.input_block(0, part)));
+      if (definition.type() == "add" && conventions.autograd_copies) work.bytes = definition.forward_work(part).bytes;
+      if (definition.type() == "mul" && conventions.eager_gates) work.bytes = 2 * definition.forward_work(part).bytes;
       return kernel.kernel_us(definition, part, work, true, use.input_gradients, tflops, precision);
     }
   }

@@ -21,7 +21,9 @@ int64_t framework_workspace_bytes(const OperatorDefinition& definition, const Bl
     const int64_t bytes = size_of(definition.outputs()[0].type), projected = attention->projected(part).size() * bytes;
     if (conventions.stored_attention)
       return projected + (conventions.recomputes_attention ? 0 : scores(*attention, part) * bytes);
-    return projected + part.volume() * attention->group * f32_bytes;
+    // Of padded sequences backward reads the gathered output, and the projection after attention the scattered one.
+    const int64_t scattered = conventions.gathers_padded ? attention->output_block(0, part).volume() * bytes : 0;
+    return projected + scattered + part.volume() * attention->group * f32_bytes;
   }
   if (definition.is_loss() && definition.counts_correct())
     return conventions.unfused_loss ? definition.input_block(0, part).volume() * f32_bytes : 0;
@@ -39,6 +41,22 @@ int64_t framework_scratch_bytes(const OperatorDefinition& definition, const Bloc
   if (conventions.unfused_loss && definition.is_loss() && definition.counts_correct())
     return 2 * definition.input_block(0, part).volume() * f32_bytes;
   return 0;
+}
+
+double framework_attention_bytes(const OperatorDefinition& definition, const Block& part, bool backward,
+                                 const FrameworkConventions& conventions) {
+  const auto* attention = dynamic_cast<const MultiHeadAttention*>(&definition);
+  if (!attention) return 0;
+  const MultiHeadAttention::Projected widths = attention->projected(part);
+  double arrays = 0;  // elements
+  if (conventions.gathers_padded) {
+    const double projected = static_cast<double>(widths.size()),
+                 output = static_cast<double>(attention->output_block(0, part).volume());
+    arrays += backward ? scattered_arrays * projected + gathered_arrays * output
+                       : gathered_arrays * projected + scattered_arrays * output;
+  }
+  if (conventions.rotary_kernel && attention->rotary()) arrays += 2.0 * static_cast<double>(attention->turned(widths));
+  return arrays * static_cast<double>(size_of(definition.outputs()[0].type));
 }
 
 Graph with_conventions(Graph graph, const FrameworkConventions& conventions) {

@@ -19,10 +19,31 @@ struct FrameworkConventions {
   // Else: which generation of FlashAttention's kernels, and whether those written in Triton.
   int flash_attention = 2;
   bool triton_attention = false;
+  // Sequences are gathered from padded ones in front of attention, and scattered again after it: queries, keys, values
+  // and the output each by a call of flash_attn.bert_padding (flash_attn_fn of llm-foundry's attention.py until January
+  // 2024, where nothing is padded either).
+  bool gathers_padded = false;
   // Kernels that PyTorch's autograd has beside ours. The gradients of queries, keys and values are copied into one
   // array, as they are parts of one product's output (torch.chunk, torch.split). Those of a norm's parameters are a
-  // second kernel (layer_norm_kernel.cu and Apex alike), which reads the input and the output's gradient again.
+  // second kernel (layer_norm_kernel.cu and Apex alike), which reads the input and the output's gradient again. The
+  // gradient of a linear layer's bias is a sum over the output's gradient, which is read once more (addmm's backward;
+  // Megatron-LM's LinearWithGradAccumulation alike). The two gradients of a tensor that a residual addition and a norm
+  // read are added: two arrays are read and one is written; the addition itself has no kernel backward.
   bool autograd_copies = false;
+  // The two gradients of an elementwise product, as in gated layers, are a kernel each, which reads two arrays and
+  // writes one. Else both are one kernel (Megatron-LM's bias_swiglu).
+  bool eager_gates = false;
+  // Norms read f32 copies of their inputs (InternEvo's modeling_internlm.py of July 2023: norm1(residual.float())).
+  bool norms_in_f32 = false;
+  // Norms, with these copies, and one of two residual additions are computed again in front of backward
+  // (dropout_selective_checkpoint there, where layers are not recomputed).
+  bool recomputes_norms = false;
+  // A kernel between products and attention turns queries and keys in place: they are read and written once, forward
+  // and backward (rotary_emb.apply_rotary of flash-attn).
+  bool rotary_kernel = false;
+  // Bytes that adding a micro-batch's gradient to the others' moves for each parameter: bf16 ones by autograd's
+  // AccumulateGrad. Times the share of micro-batches that are not the first.
+  double accumulated_bytes = 0;
   // Full recomputation computes forward of a layer to its end, beyond what backward reads (common/recomputation.h).
   bool recomputes_whole_segments = false;
   // The loss is a sequence of elementwise kernels on f32 copies of the logits, not one kernel.
@@ -67,14 +88,33 @@ struct FrameworkConventions {
 constexpr double unfused_adam_streams = 22;
 // The norm reads the gradients; they are read and written to be scaled.
 constexpr double clipping_streams = 3;
-// FSDP, for each parameter of a unit: gradients are gathered into one array (2 bytes read, 2 written), which is
-// converted to f32 (2 read, 4 written).
-constexpr double fsdp_gradient_copy_bytes = 10;
+// FSDP, for each parameter of a unit, whose gradient is reduced in so many bytes: gradients are gathered into one array
+// (backward of torch.split: 2 bytes read, 2 written), converted to f32 if that is reduced (2 read, 4 written), and
+// divided by a part of the number of devices, so that sums do not overflow (read and written; torch/distributed/fsdp/
+// _runtime_utils.py, _post_backward_hook, and algorithms/_comm_hooks/default_hooks.py, gradient_predivide_factor).
+constexpr double fsdp_gradient_copy_bytes(int reduced_bytes) {
+  return 4 + (reduced_bytes == 4 ? 6 : 0) + 2 * reduced_bytes;
+}
+
+// AccumulateGrad: two bf16 gradients are read, one is written.
+constexpr double autograd_accumulation_bytes = 6;
+// InternEvo's HybridZeroOptimizer, for each parameter of a bucket in bf16: flattened, divided by the number of devices,
+// and copied back (each read and written: solver/optimizer/utils.py, store.py).
+constexpr double internevo_gradient_copy_bytes = 12;
+// For each element. Copy to f32 and its gradient's back: 2 and 4 bytes. A norm in f32 has 4 for 2 in its input and its
+// input's gradient: forward 2 more, backward (the input is read twice) 6.
+constexpr double norm_copy_bytes = 6, f32_norm_forward_bytes = 2, f32_norm_backward_bytes = 6;
+// Forward of a norm in f32: 4 bytes read, 2 written; of the addition, half of 6.
+constexpr double recomputed_norm_bytes = 6, recomputed_addition_bytes = 3;
 
 // Bytes that attention with stored probabilities moves for each query, head and key. Forward: the scores are written,
 // scaled, masked and normalized by one kernel, dropped, and read; backward the same in reverse, with the probabilities
 // and their gradients. Activations of two bytes, masks of one.
 constexpr double stored_forward_bytes = 2 + 4 + 5 + 2, stored_backward_bytes = 2 + 5 + 6 + 4;
+// flash_attn.bert_padding, arrays that are read or written. unpad_input is torch.gather; its backward fills the
+// gradient with zeros and scatters into it. pad_input fills the output with zeros and assigns to indexed rows; its
+// backward is an indexed read. Forward, of queries, keys and values: 2, of the output: 3; backward: 3 and 2.
+constexpr double gathered_arrays = 2, scattered_arrays = 3;
 // Of Composer with llm-foundry's models: train_metrics has LanguageCrossEntropy and LanguagePerplexity, which are
 // updated in each micro-batch (Trainer._eval_train_metrics).
 constexpr int composer_logged_losses = 2;
@@ -93,6 +133,11 @@ int64_t framework_workspace_bytes(const OperatorDefinition& definition, const Bl
 // values of other parts with theirs; an unfused loss has two f32 gradients of the logits.
 int64_t framework_scratch_bytes(const OperatorDefinition& definition, const Block& part,
                                 const FrameworkConventions& conventions);
+
+// Bytes that kernels between attention's own and its products move: those that gather and scatter padded sequences, and
+// those that turn queries and keys.
+double framework_attention_bytes(const OperatorDefinition& definition, const Block& part, bool backward,
+                                 const FrameworkConventions& conventions);
 
 // The graph with definitions that follow the conventions: of attention that exchanges keys.
 Graph with_conventions(Graph graph, const FrameworkConventions& conventions);

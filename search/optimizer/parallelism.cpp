@@ -21,7 +21,7 @@ const Vector<std::string>& keys() {
                                           "sharding",  "recompute", "micro_batch",
                                           "attention", "loss",      "sequence_parallel",
                                           "framework", "layers",    "recompute_layers",
-                                          "precision"};
+                                          "precision", "reduce"};
   return all;
 }
 
@@ -183,12 +183,14 @@ Parallelism parse_parallelism(const std::string& text) {
       result.recompute = kind == "full";
       result.recompute_attention = kind == "selective";
     } else if (key == "sequence_parallel") sequence_parallel = one_of(key, value, {"on", "off"}) == "on";
-    else if (key == "attention") result.attention = one_of(key, value, {"fused", "flash1", "triton", "stored"});
+    else if (key == "attention")
+      result.attention = one_of(key, value, {"fused", "varlen", "flash1", "triton", "stored"});
+    else if (key == "reduce") result.reduce = one_of(key, value, {"f32", "bf16"});
     else if (key == "loss") result.fused_loss = one_of(key, value, {"unfused", "fused"}) == "fused";
     else if (key == "layers") result.layers = numbers_of_layers(value);
     else if (key == "recompute_layers") result.recompute_layers = static_cast<int>(number(key, value));
     else if (key == "framework")
-      result.framework = one_of(key, value, {"none", "megatron", "fsdp", "composer", "deepspeed"});
+      result.framework = one_of(key, value, {"none", "megatron", "fsdp", "composer", "deepspeed", "internevo"});
     else if (key == "ep") result.expert = static_cast<int>(number(key, value));
     else if (key == "cp") result.context = static_cast<int>(number(key, value));
     else precision_of(value);  // precision_of_settings
@@ -199,6 +201,8 @@ Parallelism parse_parallelism(const std::string& text) {
         "plans of ffexec have no operators that several devices compute alike; leave it out, or predict what "
         "framework=megatron or framework=deepspeed takes");
   result.sequence_parallel = sequence_parallel;
+  if (!result.reduce.empty() && result.framework == "none")
+    throw InputError("reduce: says in which type a framework reduces gradients, and framework is not given");
   if (result.recompute_layers > 0 && !result.recompute)
     throw InputError("recompute_layers: says how many layers of a chunk recompute=full is for, and that is not given");
   if (result.chunks > 1 && result.pipeline == 1) throw InputError("vp: chunks of layers need stages, pp above 1");
@@ -217,19 +221,31 @@ std::set<std::string> keys_of_parallelism(const std::string& text) {
   return result;
 }
 
-FrameworkConventions conventions_of(const Parallelism& parallelism) {
+FrameworkConventions conventions_of(const Parallelism& parallelism, int64_t batch) {
   FrameworkConventions result;
   result.stored_attention = parallelism.attention == "stored";
   result.recomputes_attention = result.stored_attention && parallelism.recompute_attention;
   result.triton_attention = parallelism.attention == "triton";
   result.flash_attention = parallelism.attention == "flash1" || result.triton_attention ? 1 : 2;
+  result.gathers_padded = parallelism.attention == "varlen";
   if (parallelism.framework == "none") return result;
+  const bool internevo = parallelism.framework == "internevo",
+             deepspeed = internevo || parallelism.framework == "deepspeed";
   const bool composer = parallelism.framework == "composer", fsdp = composer || parallelism.framework == "fsdp";
   result.unfused_loss = !parallelism.fused_loss;
   result.logged_losses = composer ? composer_logged_losses : 0;
-  result.unfused_optimizer = fsdp;
+  result.unfused_optimizer = fsdp || internevo;
   result.clips_gradients = true;
   result.autograd_copies = true;
+  result.eager_gates = parallelism.framework != "megatron";
+  result.norms_in_f32 = internevo;
+  result.recomputes_norms = internevo && !parallelism.recompute;
+  result.rotary_kernel = true;
+  const int64_t micro_batches =
+      parallelism.data > 0 && parallelism.micro_batch > 0 ? batch / parallelism.data / parallelism.micro_batch : 1;
+  if (deepspeed && micro_batches > 1)
+    result.accumulated_bytes =
+        autograd_accumulation_bytes * static_cast<double>(micro_batches - 1) / static_cast<double>(micro_batches);
   result.recomputes_whole_segments = !fsdp;
   result.whole_passes = true;
   result.accumulates_in_products = parallelism.framework == "megatron";
@@ -239,10 +255,13 @@ FrameworkConventions conventions_of(const Parallelism& parallelism) {
   result.overlapped_collectives = true;
   result.framework_memory = true;
   result.gathers_inputs_again = parallelism.framework == "megatron" && parallelism.sequence_parallel;
-  result.whole_gradient_bytes = parallelism.framework == "deepspeed" ? 2 : 4;
-  result.gradient_copy_bytes = fsdp ? fsdp_gradient_copy_bytes : 0;
+  result.whole_gradient_bytes = deepspeed ? 2 : 4;
+  const bool reduces_bf16 = parallelism.reduce.empty() ? deepspeed : parallelism.reduce == "bf16";
+  result.gradient_copy_bytes = fsdp        ? fsdp_gradient_copy_bytes(reduces_bf16 ? 2 : 4)
+                               : internevo ? internevo_gradient_copy_bytes
+                                           : 0;
   result.gathered_share = 0.5;
-  result.reduced_share = parallelism.framework == "deepspeed" ? 0.5 : 1;
+  result.reduced_share = reduces_bf16 ? 0.5 : 1;
   return result;
 }
 
@@ -262,6 +281,7 @@ std::string to_string(const Parallelism& parallelism) {
   if (parallelism.fused_loss) text += ",loss=fused";
   if (!parallelism.sequence_parallel) text += ",sequence_parallel=off";
   if (parallelism.framework != "none") text += ",framework=" + parallelism.framework;
+  if (!parallelism.reduce.empty()) text += ",reduce=" + parallelism.reduce;
   return text;
 }
 

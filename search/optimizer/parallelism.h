@@ -18,15 +18,18 @@
 //   cp                 devices that split the length of every operator, attention's queries too (context parallelism:
 //                      Liu et al. 2023, arXiv 2310.01889)
 //   attention          fused: no probabilities are stored; flash1: the same, at the rates of FlashAttention's first
-//                      generation, whose successor is fused; triton: the same, written in Triton; stored: they are, as
-//                      far as times are concerned
+//                      generation, whose successor is fused; triton: the same, written in Triton; varlen: fused, of
+//                      sequences that are gathered from padded ones and scattered again; stored: they are, as far as
+//                      times are concerned
 //   loss               with a framework: unfused, a sequence of kernels on f32 logits; fused, one kernel that replaces
 //                      the logits by their gradients
 //   framework          whose conventions times follow (cost/conventions.h): none, ffexec's; megatron, fsdp, composer
-//                      (FSDP by Composer, which computes more cross-entropies, to be logged), deepspeed: in bf16
+//                      (FSDP by Composer, which computes more cross-entropies, to be logged), deepspeed, internevo: in
+//                      bf16
 //                      weights are gathered in bf16, and gradients reduced in f32 (deepspeed: bf16); gradients are
 //                      clipped; collectives of parameters take a part of the device; fsdp's optimizer is a sequence of
 //                      kernels
+//   reduce             with a framework: the type in which gradients are reduced, f32 or bf16
 //
 // Ranks are numbered as Megatron-LM does: tp varies fastest, then cp, dp and pp, over the devices in the order of the
 // topology's links.
@@ -49,6 +52,7 @@ struct Parallelism {
   bool recompute = false, recompute_attention = false;  // the second: of stored attention
   bool sequence_parallel = true, fused_loss = false;
   std::string attention = "fused", framework = "none";
+  std::string reduce = "";   // "f32", "bf16"; empty: as the framework does by itself
   Vector<int> layers = {};   // [chunk]; empty: as many as in the others, or one more
   int recompute_layers = 0;  // of each chunk; 0: all
   int expert = 1, context = 1;
@@ -62,8 +66,8 @@ Parallelism parse_parallelism(const std::string& text);
 std::optional<Precision> precision_of_settings(const std::string& text);
 // The keys of such a text.
 std::set<std::string> keys_of_parallelism(const std::string& text);
-// Of the framework and the kind of attention.
-FrameworkConventions conventions_of(const Parallelism& parallelism);
+// Of the framework and the kind of attention. Of a batch of so many samples, once the data-parallel groups are known.
+FrameworkConventions conventions_of(const Parallelism& parallelism, int64_t batch = 0);
 // All settings, in the same notation.
 std::string to_string(const Parallelism& parallelism);
 

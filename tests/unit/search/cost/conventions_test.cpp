@@ -16,7 +16,7 @@ using namespace ff;
 
 namespace {
 
-// 2 samples of 16 positions, 8 channels, 4 heads: operator 1.
+// 2 samples of 16 positions, 8 channels, 4 heads: operator 1. `causal`: its value, and perhaps more attributes.
 Graph attention_graph(const std::string& causal) {
   return parse_graph(
       parse_json(
@@ -28,6 +28,24 @@ Graph attention_graph(const std::string& causal) {
                      R"({"name":"x","shape":["batch",16],"dtype":"i32"})"),
           "graph"),
       2, DataType::bf16);
+}
+
+// A byte takes a nanosecond, an operation outside of products nearly nothing, one in a product a microsecond.
+DeviceModel byte_a_nanosecond() {
+  DeviceModel model;
+  model.peak_tflops = 1e6;
+  model.peak_bf16_tflops = 1e-6;
+  model.memory_gb_per_s = 1;
+  model.efficiency.products = {{1}, {1}, {{1}}, 1};
+  return model;
+}
+
+// Of an operator's whole kernel, as bytes.
+double bytes_of(const Graph& graph, int op, Phase phase, const FrameworkConventions& conventions,
+                const DeviceModel& model = byte_a_nanosecond()) {
+  const OperatorDefinition& definition = *graph.operators[op].definition;
+  return 1e3 *
+         analytic_kernel_us(model, definition, definition.whole(), phase, {true, 0}, Precision::bf16, conventions);
 }
 
 }  // namespace
@@ -193,4 +211,112 @@ TEST_CASE("collectives of parameters occupy a part of the devices that compute")
       CHECK(work.work == static_cast<Nanoseconds>(0.25 * static_cast<double>(costs.duration[t]) + 2.5 * 256));
   }
   CHECK(reduced == 1);
+}
+
+// All tensors are [4, 8] in bf16: 64 bytes.
+TEST_CASE("autograd sums gradients of biases and of tensors that are read twice, and has two kernels for a product") {
+  const auto graph_of = [](const std::string& bias) {
+    const std::string linear = R"("type":"linear","inputs":["x"],"attributes":{"out_features":8,"bias":)" + bias + "}}";
+    return parse_graph(parse_json(graph_text(R"({"name":"a",)" + linear + R"(,{"name":"b",)" + linear +
+                                                 R"(,{"name":"sum","type":"add","inputs":["a","b"]},
+      {"name":"product","type":"mul","inputs":["sum","b"]},
+      {"name":"loss","type":"softmax_cross_entropy","inputs":["product","label"]})",
+                                             R"({"name":"x","shape":["batch",8],"dtype":"f32"})"),
+                                  "graph"),
+                       4, DataType::bf16);
+  };
+  const Graph biased = graph_of("true"), plain = graph_of("false");
+  FrameworkConventions none, autograd, eager;
+  autograd.autograd_copies = true;
+  eager.eager_gates = true;
+  const auto more = [&](const Graph& graph, const FrameworkConventions& conventions) {
+    return bytes_of(graph, 0, Phase::backward, conventions) - bytes_of(graph, 0, Phase::backward, none);
+  };
+  CHECK(more(biased, autograd) == Approx(64).epsilon(1e-3));
+  CHECK(more(plain, autograd) == 0);
+  CHECK(bytes_of(biased, 2, Phase::backward, none) == Approx(1.5 * 3 * 64));
+  CHECK(bytes_of(biased, 2, Phase::backward, autograd) == Approx(3 * 64));
+  CHECK(bytes_of(biased, 3, Phase::backward, autograd) == Approx(1.5 * 3 * 64));
+  CHECK(bytes_of(biased, 3, Phase::backward, eager) == Approx(2 * 3 * 64));
+  CHECK(conventions_of(parse_parallelism("framework=fsdp")).eager_gates);
+  CHECK(!conventions_of(parse_parallelism("framework=megatron")).eager_gates);
+}
+
+// Queries, keys and values are 2 * 16 * 3 * 8 = 768 elements, the output is 256, queries and keys are 512.
+TEST_CASE("padded sequences are gathered and scattered, queries and keys turned, by kernels of their own") {
+  const Graph graph = attention_graph("true"), turned = attention_graph(R"(true,"rotary_base":10000)");
+  const auto moved = [](const Graph& of, bool backward, const std::string& settings) {
+    const OperatorDefinition& attention = *of.operators[1].definition;
+    return framework_attention_bytes(attention, attention.whole(), backward,
+                                     conventions_of(parse_parallelism(settings)));
+  };
+  CHECK(moved(graph, false, "attention=fused,framework=fsdp") == 0);
+  CHECK(moved(graph, false, "attention=varlen,framework=fsdp") == 2 * (2 * 768 + 3 * 256));
+  CHECK(moved(graph, true, "attention=varlen,framework=fsdp") == 2 * (3 * 768 + 2 * 256));
+  CHECK(moved(turned, false, "framework=fsdp") == 2 * 2 * 512);
+  CHECK(moved(turned, true, "framework=fsdp") == 2 * 2 * 512);
+  CHECK(moved(turned, false, "framework=none") == 0);
+  const OperatorDefinition& attention = *graph.operators[1].definition;
+  FrameworkConventions conventions;
+  const int64_t kept = framework_workspace_bytes(attention, attention.whole(), conventions);
+  conventions.gathers_padded = true;
+  CHECK(framework_workspace_bytes(attention, attention.whole(), conventions) == kept + 256 * 2);
+  const FrameworkConventions before = conventions_of(parse_parallelism("framework=fsdp")),
+                             after = conventions_of(parse_parallelism("framework=fsdp,attention=varlen"));
+  CHECK(bytes_of(graph, 1, Phase::forward, after) - bytes_of(graph, 1, Phase::forward, before) ==
+        Approx(2 * (2 * 768 + 3 * 256)).epsilon(1e-3));
+}
+
+TEST_CASE("reduce says in which type a framework reduces gradients, and so what FSDP copies in front of it") {
+  const auto of = [](const std::string& settings) { return conventions_of(parse_parallelism(settings)); };
+  CHECK(of("framework=composer").reduced_share == 1);
+  CHECK(of("framework=composer").gradient_copy_bytes == 4 + 6 + 8);
+  CHECK(of("framework=composer,reduce=bf16").reduced_share == 0.5);
+  CHECK(of("framework=composer,reduce=bf16").gradient_copy_bytes == 4 + 4);
+  CHECK(of("framework=megatron,reduce=bf16").reduced_share == 0.5);
+  CHECK(of("framework=deepspeed").reduced_share == 0.5);
+  CHECK(of("framework=deepspeed,reduce=f32").reduced_share == 1);
+  CHECK(to_string(parse_parallelism("framework=fsdp,reduce=bf16")).ends_with(",framework=fsdp,reduce=bf16"));
+  CHECK_THROWS_WITH(parse_parallelism("reduce=bf16"),
+                    "reduce: says in which type a framework reduces gradients, and framework is not given");
+  CHECK_THROWS_WITH(parse_parallelism("framework=fsdp,reduce=fp8"), "reduce: found \"fp8\", expected one of f32, bf16");
+}
+
+// The norm's input [4, 8] has 32 elements.
+TEST_CASE("norms of frameworks have a rate of their own, and InternEvo's read f32 copies") {
+  const Graph graph =
+      parse_graph(parse_json(graph_text(R"({"name":"fc","type":"linear","inputs":["x"],"attributes":{"out_features":8}},
+      {"name":"norm","type":"layer_norm","inputs":["fc"]},
+      {"name":"loss","type":"softmax_cross_entropy","inputs":["norm","label"]})",
+                                        R"({"name":"x","shape":["batch",8],"dtype":"f32"})"),
+                             "graph"),
+                  4, DataType::bf16);
+  DeviceModel model = byte_a_nanosecond();
+  const auto of = [&](Phase phase, const std::string& settings) {
+    return bytes_of(graph, 1, phase, conventions_of(parse_parallelism(settings)), model);
+  };
+  const double streamed = of(Phase::forward, "framework=deepspeed"), own = of(Phase::forward, "framework=none");
+  model.efficiency.norms = 0.5;
+  CHECK(of(Phase::forward, "framework=none") == Approx(own));
+  CHECK(of(Phase::forward, "framework=deepspeed") == Approx(2 * streamed));
+  const auto more = [&](Phase phase, const std::string& settings) {
+    return of(phase, settings) - of(phase, "framework=deepspeed");
+  };
+  CHECK(more(Phase::forward, "framework=internevo") == Approx(32 * (2 / 0.5 + 6)));
+  CHECK(more(Phase::backward, "framework=internevo,recompute=full") == Approx(32 * (6 / 0.5 + 6)));
+  CHECK(more(Phase::backward, "framework=internevo") == Approx(32 * ((6 + 6) / 0.5 + 6 + 9)));
+}
+
+// A weight of 64 elements; 16 samples are 4 micro-batches of one on each of 4 groups.
+TEST_CASE("autograd adds a micro-batch's gradients to the others' in bf16, where no product does it") {
+  const Graph graph = parse_graph(parse_json(two_linear_layers, "graph"), 0, DataType::bf16);
+  const auto added = [&](const std::string& settings, int64_t batch) {
+    Parallelism parallelism = parse_parallelism(settings);
+    parallelism.data = 4;
+    return bytes_of(graph, 1, Phase::backward, conventions_of(parallelism, batch)) -
+           bytes_of(graph, 1, Phase::backward, conventions_of(parallelism));
+  };
+  CHECK(added("micro_batch=1,framework=deepspeed", 16) == Approx(64 * 6 * 3 / 4.0).epsilon(1e-3));
+  CHECK(added("micro_batch=4,framework=deepspeed", 16) == 0);
+  CHECK(added("micro_batch=1,framework=megatron", 16) == 0);
 }
