@@ -587,18 +587,23 @@ void MemoryModel::reset(const Strategy& strategy) {
   append(Item::Kind::edge, builder_.edges().size());
   append(Item::Kind::tensor, graph().tensors.size());
   append(Item::Kind::group, builder_.groups().size());
+  changed_.assign(needs_.size(), 0);
+  changes_ = 0;
   total();
 }
 
-const Vector<int64_t>& MemoryModel::change(OperatorId op, const Strategy& changed) {
+const Vector<int64_t>& MemoryModel::change(const Vector<Change>& changes, const Strategy& changed) {
   undo_.clear();
-  for (Item item : items_around_[op]) {
-    NeedList& current = needs_[number(item)];
-    add(current, item.kind, -1);
-    undo_.emplace_back(item, std::move(current));
-    current = needs_of(item, changed);
-    add(current, item.kind, 1);
-  }
+  ++changes_;
+  for (const Change& change : changes)
+    for (const Item item : items_around_[change.op]) {
+      if (std::exchange(changed_[number(item)], changes_) == changes_) continue;  // of another operator's too
+      NeedList& current = needs_[number(item)];
+      add(current, item.kind, -1);
+      undo_.emplace_back(item, std::move(current));
+      current = needs_of(item, changed);
+      add(current, item.kind, 1);
+    }
   return total();
 }
 

@@ -53,10 +53,10 @@ class MemoryModel {
   };
   Needs needs(const Strategy& strategy, const TaskGraph& tasks, const Vector<int>& order, TransferBuffers buffers);
 
-  // Follows a strategy: the estimate after a change of one operator, for the work of what lies around it.
+  // Follows a strategy: the estimate after a change of some operators, for the work of what lies around them.
   void reset(const Strategy& strategy);
-  // `changed` differs from the strategy followed in `op` alone
-  const Vector<int64_t>& change(OperatorId op, const Strategy& changed);
+  // `changed` differs from the strategy followed in these operators alone.
+  const Vector<int64_t>& change(const Vector<Change>& changes, const Strategy& changed);
   void undo();  // the last change
 
  private:
@@ -137,6 +137,8 @@ class MemoryModel {
   Vector<int64_t> bytes_;
   Vector<NeedList> needs_;
   Vector<std::pair<Item, NeedList>> undo_;
+  Vector<int64_t> changed_;  // [item]: the last change that it was in
+  int64_t changes_ = 0;
 };
 
 }  // namespace ff

@@ -250,7 +250,8 @@ class ChangeFinder {
       if (candidate.decision.to == decision.from) continue;
       Strategy changed = strategy_;
       changed[op] = candidate.decision.to;
-      candidate.fullness = evaluator_.fullness(evaluator_.memory_model().change(op, evaluator_.expanded(changed)));
+      candidate.fullness =
+          evaluator_.fullness(evaluator_.memory_model().change({{op, changed[op]}}, evaluator_.expanded(changed)));
       evaluator_.memory_model().undo();
       result.push_back(std::move(candidate));
     }

@@ -31,7 +31,7 @@ class DeltaOracle : public ChainOracle {
   DeltaOracle(const Problem& problem, bool checked)
       : ChainOracle(problem), simulator_(evaluator_.builder(), problem.topology, evaluator_.cost_model()),
         memory_(evaluator_.builder(), problem.topology.devices.count(), problem.state_buffers,
-                gpus_of(problem.topology)) {
+                gpus_of(problem.topology), problem.kernels.conventions()) {
     if (checked) check_.emplace(problem, evaluator_.builder(), evaluator_.cost_model());
   }
 
@@ -42,7 +42,6 @@ class DeltaOracle : public ChainOracle {
     change(changes);
     const Vector<Change>& all = has_micro_batches() ? (all_changes_ = evaluator_.expanded(changes)) : changes;
     memory_follows_ = false;
-    several_ = changes.size() > 1;
     double fullness = evaluator_.memory_limited() && !feasible_ ? fullness_with(all) : 0;
     const double largest_time = largest_cost / Evaluator::cost_factor(fullness);
     constexpr double most = static_cast<double>(std::numeric_limits<Nanoseconds>::max() / 2);
@@ -60,7 +59,6 @@ class DeltaOracle : public ChainOracle {
     feasible_ = proposal_is_feasible_;
     simulator_.accept();
     if (check_) check_->accepted(simulator_);
-    if (evaluator_.memory_limited() && several_) memory_.reset(evaluator_.expanded(strategy_));
   }
   void reject() override {
     simulator_.reject();
@@ -81,12 +79,11 @@ class DeltaOracle : public ChainOracle {
     memory_.reset(all);
   }
   bool has_micro_batches() const { return evaluator_.problem().settings.micro_batches > 1; }
-  // The memory of several changes is found anew. `changes` are of all micro-batches.
+  // `changes` are of all micro-batches.
   double fullness_with(const Vector<Change>& changes) {
-    if (changes.size() > 1) return memory_scale_ * evaluator_.fullness(evaluator_.estimated_memory(strategy_));
     memory_follows_ = true;
     return memory_scale_ * evaluator_.fullness(memory_.change(
-                               changes[0].op, has_micro_batches() ? evaluator_.expanded(strategy_) : strategy_));
+                               changes, has_micro_batches() ? evaluator_.expanded(strategy_) : strategy_));
   }
 
   DeltaSimulator simulator_;
@@ -94,7 +91,6 @@ class DeltaOracle : public ChainOracle {
   MemoryModel memory_;
   Vector<Change> all_changes_;        // the proposal's, of all micro-batches
   bool proposal_is_feasible_ = true;  // the last that was simulated to its end
-  bool several_ = false;              // operators changed by the proposal
   bool memory_follows_ = false;       // memory_ is the proposal's
 };
 

@@ -190,7 +190,7 @@ TEST_CASE("the estimate is near what on-demand transfer buffers need") {
   CHECK(most < 2.2);
 }
 
-TEST_CASE("a change of one operator changes the estimate as computing it anew does, and can be taken back") {
+TEST_CASE("changes of operators change the estimate as computing it anew does, and can be taken back") {
   for (unsigned seed = 0; seed < 100; ++seed) {
     RandomSource random(seed);
     const Graph graph = random_graph(random);
@@ -200,15 +200,19 @@ TEST_CASE("a change of one operator changes the estimate as computing it anew do
     following.reset(strategy);
     for (int i = 0; i < 20; ++i) {
       const Strategy other = random_strategy(graph, 4, random);
-      const auto op = std::uniform_int_distribution<size_t>(0, strategy.size() - 1)(random);
       Strategy changed = strategy;
-      changed[op] = other[op];
-      CHECK(following.change(static_cast<OperatorId>(op), changed) == anew.bytes(changed));
+      Vector<Change> changes;
+      for (int count = 1 + i % 4; count > 0; --count) {  // also of one operator twice
+        const auto op = std::uniform_int_distribution<OperatorId>(0, strategy.count() - 1)(random);
+        changed[op] = other[op];
+        changes.push_back({op, other[op]});
+      }
+      CHECK(following.change(changes, changed) == anew.bytes(changed));
       if (i % 2) following.undo();
       else strategy = changed;
     }
-    following.change(0, strategy);
+    following.change({{0, strategy[0]}}, strategy);
     following.undo();
-    CHECK(following.change(0, strategy) == anew.bytes(strategy));
+    CHECK(following.change({{0, strategy[0]}}, strategy) == anew.bytes(strategy));
   }
 }
