@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "common/block.h"
+#include "search/import/rearranging.h"
 
 namespace ff::importing {
 namespace {
@@ -11,10 +12,7 @@ namespace {
 class PieceFinder {
  public:
   PieceFinder(const Model& model, const std::string& name, const Constant& constant)
-      : model_(model), name_(name), constant_(constant), strides_(constant.shape.size(), 1) {
-    for (int axis = constant.shape.count() - 2; axis >= 0; --axis)
-      strides_[axis] = strides_[axis + 1] * constant.shape[axis + 1];
-  }
+      : model_(model), name_(name), constant_(constant), strides_(strides_of(constant.shape)) {}
 
   // By initializer.
   std::map<std::string, Json> find() {
@@ -111,9 +109,8 @@ const Initializer* whole_initializer(const Model& model, const Constant& constan
 }
 
 Json whole_piece(const std::string& name, const Shape& shape) {
-  Vector<int64_t> begin(shape.size(), 0), strides(shape.size(), 1);
-  for (int axis = shape.count() - 2; axis >= 0; --axis) strides[axis] = strides[axis + 1] * shape[axis + 1];
-  return {{"parameter", name}, {"begin", begin}, {"size", shape}, {"offset", 0}, {"strides", strides}};
+  const Vector<int64_t> begin(shape.size(), 0);
+  return {{"parameter", name}, {"begin", begin}, {"size", shape}, {"offset", 0}, {"strides", strides_of(shape)}};
 }
 
 }  // namespace
