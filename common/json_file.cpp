@@ -343,29 +343,21 @@ void write_file_atomically(const std::string& path,
   do file = open(temporary.c_str(), (replace ? O_CREAT | O_TRUNC : 0) | O_WRONLY | O_CLOEXEC, 0644);
   while (file < 0 && errno == EINTR);  // a signal, while nobody reads a pipe
   if (file < 0) fail("create");
-  const auto close_and_fail = [&](const char* step) {
-    const int reason = errno;
-    close(file);
-    errno = reason;
-    fail(step);
-  };
   try {
     content([&](std::string_view piece) {
       while (!piece.empty()) {
         const ssize_t count = write(file, piece.data(), piece.size());
         if (count < 0 && errno == EINTR) continue;
-        if (count <= 0) close_and_fail("write");
+        if (count <= 0) fail("write");
         piece.remove_prefix(static_cast<size_t>(count));
       }
     });
-  } catch (const MachineError&) {
-    throw;
-  } catch (...) {  // the content cannot be made: no memory
+    if (fsync(file) != 0 && errno != EINVAL) fail("write");
+  } catch (...) {  // also where the content cannot be made
     close(file);
     if (replace) unlink(temporary.c_str());
     throw;
   }
-  if (fsync(file) != 0 && errno != EINVAL) close_and_fail("write");
   if (close(file) != 0) fail("write");
   if (replace && rename(temporary.c_str(), target.c_str()) != 0) fail("write");
 }
