@@ -141,7 +141,7 @@ class AnalyticKernel {
     if (attention.flops == 0) return us;
     if (backward) us += joined_gradients_us(definition, part, flops, input_gradients);
     us += moved_us(framework_attention_bytes(definition, part, backward, conventions_),
-                   "padded sequences gathered and scattered");
+                   "queries, keys, values and outputs gathered, scattered or turned");
     if (!conventions_.stored_attention) return us + attention_us(attention, backward);
     // Two products forward and five backward, of which one computes the scores again. Each has as many outputs as there
     // are scores, or reads them.
@@ -149,8 +149,7 @@ class AnalyticKernel {
     const bool again = backward && conventions_.recomputes_attention;
     const double bytes =
         scores * ((backward ? stored_backward_bytes : stored_forward_bytes) + (again ? stored_forward_bytes : 0));
-    const double memory_us = bytes / (model_.memory_gb_per_s * known_.memory * 1e3);
-    say(memory_us, [&] { return "stored probabilities, " + digits(bytes) + " bytes"; });
+    const double memory_us = moved_us(bytes, "stored probabilities");
     const double products = backward ? 0.8 + (again ? 0.4 : 0) : 1;
     return us + product_us(attention.flops * products, scores, false) + memory_us;
   }
