@@ -99,6 +99,12 @@ def reduction_of(row):
     return "bf16" if "FSDP PURE" in framework or "fms-fsdp" in framework else None
 
 
+def stops_early(row):
+    """Whether recomputation ends where backward has no use for more, as PyTorch's does since 2.1. llm-foundry's rows
+    with PURE are of May 2023, when its setup.py had torch==1.13.1."""
+    return "FSDP PURE" not in row.get("framework", "")
+
+
 def settings_of(row):
     zero = row.get("zero", "").split()
     stage = zero[0] if zero else ""
@@ -126,6 +132,8 @@ def settings_of(row):
                           "composer" if "llm-foundry" in framework else "fsdp")
     if reduction_of(row):
         parts["reduce"] = reduction_of(row)
+    if recompute == "full" and not stops_early(row):
+        parts["early_stop"] = "off"
     if (parts["tp"] > 1 and row.get("sequence_parallel") == "0" and
             parts["framework"] in ("megatron", "deepspeed")):
         parts["sequence_parallel"] = "off"

@@ -352,6 +352,9 @@ class Torchtitan {
                                                "\", expected none, full: of some operators or layers "
                                                "it is not among the settings");
     own.recompute = mode == "full";
+    if (const std::string stop = text("activation_checkpoint.early_stop", "false"); stop == "true" || stop == "false")
+      own.early_stop = !own.recompute || stop == "true";
+    else refuse("activation_checkpoint.early_stop", "found \"" + stop + "\", expected true, false");
     const std::string optimizer = text("optimizer.name", "AdamW");
     result_.optimizer = optimizer == "AdamW" ? "adamw" : optimizer == "Adam" ? "adam" : "";
     if (result_.optimizer.empty()) refuse("optimizer.name", "found \"" + optimizer + "\", expected Adam, AdamW");

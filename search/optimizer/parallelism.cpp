@@ -21,7 +21,7 @@ const Vector<std::string>& keys() {
                                           "sharding",  "recompute", "micro_batch",
                                           "attention", "loss",      "sequence_parallel",
                                           "framework", "layers",    "recompute_layers",
-                                          "precision", "reduce"};
+                                          "precision", "reduce",    "early_stop"};
   return all;
 }
 
@@ -166,6 +166,10 @@ void check_heads(const Graph& graph, int tensor) {
                              " heads of operator \"" + op.name + "\"");
 }
 
+bool runs_fsdp(const Parallelism& parallelism) {
+  return parallelism.framework == "fsdp" || parallelism.framework == "composer";
+}
+
 }  // namespace
 
 Parallelism parse_parallelism(const std::string& text) {
@@ -186,6 +190,7 @@ Parallelism parse_parallelism(const std::string& text) {
     else if (key == "attention")
       result.attention = one_of(key, value, {"fused", "varlen", "flash1", "triton", "stored"});
     else if (key == "reduce") result.reduce = one_of(key, value, {"f32", "bf16"});
+    else if (key == "early_stop") result.early_stop = one_of(key, value, {"on", "off"}) == "on";
     else if (key == "loss") result.fused_loss = one_of(key, value, {"unfused", "fused"}) == "fused";
     else if (key == "layers") result.layers = numbers_of_layers(value);
     else if (key == "recompute_layers") result.recompute_layers = static_cast<int>(number(key, value));
@@ -205,6 +210,9 @@ Parallelism parse_parallelism(const std::string& text) {
     throw InputError("reduce: says in which type a framework reduces gradients, and framework is not given");
   if (result.recompute_layers > 0 && !result.recompute)
     throw InputError("recompute_layers: says how many layers of a chunk recompute=full is for, and that is not given");
+  if (!result.early_stop && !runs_fsdp(result))
+    throw InputError(
+        "early_stop=off: says where recomputation of framework=fsdp or composer ends, and neither is given");
   if (result.chunks > 1 && result.pipeline == 1) throw InputError("vp: chunks of layers need stages, pp above 1");
   return result;
 }
@@ -231,7 +239,7 @@ FrameworkConventions conventions_of(const Parallelism& parallelism, int64_t batc
   if (parallelism.framework == "none") return result;
   const bool internevo = parallelism.framework == "internevo",
              deepspeed = internevo || parallelism.framework == "deepspeed";
-  const bool composer = parallelism.framework == "composer", fsdp = composer || parallelism.framework == "fsdp";
+  const bool composer = parallelism.framework == "composer", fsdp = runs_fsdp(parallelism);
   result.unfused_loss = !parallelism.fused_loss;
   result.logged_losses = composer ? composer_logged_losses : 0;
   result.unfused_optimizer = fsdp || internevo;
@@ -246,7 +254,7 @@ FrameworkConventions conventions_of(const Parallelism& parallelism, int64_t batc
   if (deepspeed && micro_batches > 1)
     result.accumulated_bytes =
         autograd_accumulation_bytes * static_cast<double>(micro_batches - 1) / static_cast<double>(micro_batches);
-  result.recomputes_whole_segments = !fsdp;
+  result.recomputes_whole_segments = !fsdp || !parallelism.early_stop;
   result.whole_passes = true;
   result.accumulates_in_products = parallelism.framework == "megatron";
   result.replicates_length = !parallelism.sequence_parallel && parallelism.tensor > 1;
@@ -275,6 +283,7 @@ std::string to_string(const Parallelism& parallelism) {
   const bool selective = parallelism.attention == "stored" && parallelism.recompute_attention;
   text += std::string(",recompute=") + (parallelism.recompute ? "full" : selective ? "selective" : "none");
   if (parallelism.recompute_layers > 0) text += ",recompute_layers=" + std::to_string(parallelism.recompute_layers);
+  if (!parallelism.early_stop) text += ",early_stop=off";
   for (const int chunk : parallelism.layers.indices())
     text += (chunk == 0 ? ",layers=" : ":") + std::to_string(parallelism.layers[chunk]);
   if (parallelism.attention != "fused") text += ",attention=" + parallelism.attention;

@@ -14,6 +14,8 @@
 //   layers             layers of each of the pp x vp chunks, as 5:6:6:7
 //   recompute          none, selective, full
 //   recompute_layers   with recompute=full: so many of the first layers of each chunk are recomputed; default: all
+//   early_stop         with framework=fsdp or composer: on: recompute=full ends where backward has no use for more, as
+//                      PyTorch's does since 2.1; off: at a layer's end, as before that
 //   ep                 data-parallel groups that split the experts, neighbouring ones (GShard: Lepikhin et al. 2020)
 //   cp                 devices that split the length of every operator, attention's queries too (context parallelism:
 //                      Liu et al. 2023, arXiv 2310.01889)
@@ -55,6 +57,7 @@ struct Parallelism {
   std::string reduce = "";   // "f32", "bf16"; empty: as the framework does by itself
   Vector<int> layers = {};   // [chunk]; empty: as many as in the others, or one more
   int recompute_layers = 0;  // of each chunk; 0: all
+  bool early_stop = true;    // of recomputation, where the framework's can end early
   int expert = 1, context = 1;
   int of_layer() const { return tensor * context; }  // devices of a data-parallel group that split each layer
   bool operator==(const Parallelism&) const = default;

@@ -282,6 +282,24 @@ TEST_CASE("reduce says in which type a framework reduces gradients, and so what 
   CHECK_THROWS_WITH(parse_parallelism("framework=fsdp,reduce=fp8"), "reduce: found \"fp8\", expected one of f32, bf16");
 }
 
+TEST_CASE("early_stop says where FSDP's recomputation of a layer ends") {
+  const auto whole = [](const std::string& settings) {
+    return conventions_of(parse_parallelism("recompute=full," + settings)).recomputes_whole_segments;
+  };
+  CHECK(!whole("framework=fsdp"));
+  CHECK(!whole("framework=composer,early_stop=on"));
+  CHECK(whole("framework=fsdp,early_stop=off"));
+  CHECK(whole("framework=composer,early_stop=off"));
+  CHECK(whole("framework=megatron"));
+  const Parallelism given = parse_parallelism("framework=composer,recompute=full,early_stop=off");
+  CHECK(to_string(given).find(",recompute=full,early_stop=off,") != std::string::npos);
+  const std::string refused =
+      "early_stop=off: says where recomputation of framework=fsdp or composer ends, and neither is given";
+  CHECK_THROWS_WITH(parse_parallelism("recompute=full,early_stop=off"), refused);
+  CHECK_THROWS_WITH(parse_parallelism("framework=megatron,recompute=full,early_stop=off"), refused);
+  CHECK_THROWS_WITH(parse_parallelism("early_stop=never"), "early_stop: found \"never\", expected one of on, off");
+}
+
 // The norm's input [4, 8] has 32 elements.
 TEST_CASE("norms of frameworks have a rate of their own, and InternEvo's read f32 copies") {
   const Graph graph =
