@@ -52,7 +52,7 @@ fuzz() {
     for cases in tests/fuzz/file_cases/* tests/fuzz/onnx_cases; do
       format=$(basename "${cases%_cases}")
       [[ -x build/fuzz/tests/${format}_fuzz ]] || continue  # onnx: without its libraries
-      # An ONNX file of a loop of 65,536 iterations takes seconds with the sanitizers, more beside other programs.
+      # An ONNX file of a loop of 16,384 iterations takes seconds with the sanitizers, more beside other programs.
       echo "$format" 20000 "$cases" -timeout=60 -rss_limit_mb=4096
     done
   } | xargs -P 2 -L 1 bash -c 'fuzz_target "$@"' fuzz_target

@@ -6,8 +6,8 @@
 namespace ff::importing {
 namespace {
 
-constexpr int64_t most_nodes = int64_t{1} << 18;       // of all iterations
-constexpr int64_t most_iterations = int64_t{1} << 16;  // of one loop
+constexpr int64_t most_nodes = int64_t{1} << 17;       // of all iterations
+constexpr int64_t most_iterations = int64_t{1} << 14;  // of one loop
 
 // A number that is known.
 std::optional<int64_t> known(const Model& model, const std::string& value) {
