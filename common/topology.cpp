@@ -541,13 +541,20 @@ Topology Topology::with_devices(const Vector<DeviceId>& kept) const {
   return part;
 }
 
+void Topology::compute_routes_once(DeviceId source, RoutesFrom& routes) const {
+  std::call_once(routes.once, [&] {
+    compute_routes(source, routes);
+    routes.known.store(true, std::memory_order_release);
+  });
+}
+
 void Topology::compute_routes(DeviceId source, RoutesFrom& routes) const {
   const int device_count = static_cast<int>(devices.size());
   routes.channels = std::make_unique<std::atomic<const ChannelId*>[]>(devices.size());
   const Vector<Neighbour>& links = neighbours_[source];
   if (const DeviceId alike = first_linked_alike(neighbours_, channels, source); alike != source) {
     RoutesFrom& known = (*routes_)[alike];
-    std::call_once(known.once, [&] { compute_routes(alike, known); });
+    compute_routes_once(alike, known);
     routes.steps = known.steps;
     routes.kind = known.kind;
     routes.kinds = known.kinds;

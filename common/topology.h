@@ -118,7 +118,7 @@ class Topology {
   // computed once.
   Route route(DeviceId source, DeviceId destination) const {
     RoutesFrom& routes = (*routes_)[source];
-    std::call_once(routes.once, [&] { compute_routes(source, routes); });
+    if (!routes.known.load(std::memory_order_acquire)) compute_routes_once(source, routes);
     const size_t at = static_cast<size_t>(destination);
     const uint16_t kind = routes.kind[at];
     const ChannelId* channels = routes.channels[at].load(std::memory_order_acquire);
@@ -159,6 +159,7 @@ class Topology {
   // Routes of a large cluster are looked up at random, and most of them never: few bytes each until then.
   struct RoutesFrom {
     std::once_flag once;
+    std::atomic<bool> known = false;                            // all but `channels` and `written` is there
     std::shared_ptr<const Vector<Step>> steps;                  // [vertex]; the same for devices that are linked alike
     std::map<ChannelId, ChannelId> first_channels;              // that stand in these steps, and the source's own
     Vector<uint16_t> kind;                                      // [destination]
@@ -170,6 +171,7 @@ class Topology {
     ChannelId* end = nullptr;  // of the last route in the last of these
     size_t room = 0;           // behind it
   };
+  void compute_routes_once(DeviceId source, RoutesFrom& routes) const;
   void compute_routes(DeviceId source, RoutesFrom& routes) const;
   static uint16_t kind_of(const Route& route, size_t length, RoutesFrom& routes);  // adds a new kind
   static const ChannelId* write_channels(DeviceId destination, RoutesFrom& routes);
