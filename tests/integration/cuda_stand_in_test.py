@@ -17,6 +17,7 @@ import unittest
 sys.dont_write_bytecode = True
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT / "scripts"))
+from cases_of_today import cases_of_today  # noqa: E402
 from mpi_environment import mpi_environment  # noqa: E402
 
 BUILD = None
@@ -72,10 +73,9 @@ class LossesTest(unittest.TestCase):
 class ProgramsTest(LossesTest):
     def test_bf16(self):
         """Sums in another order are rounded otherwise: a rounding of 2^-8 in each of four iterations."""
-        for network, ranks, algorithm, transport in (("lenet", 1, "data-parallel", "auto"),
-                                                     ("lenet", 2, "data-parallel", "nccl"),
-                                                     ("llama-tiny", 4, "model-parallel", "nccl"),
-                                                     ("llama-tiny", 2, "model-parallel", "mpi")):
+        for network, ranks, algorithm, transport in cases_of_today((
+                ("lenet", 1, "data-parallel", "auto"), ("lenet", 2, "data-parallel", "nccl"),
+                ("llama-tiny", 4, "model-parallel", "nccl"), ("llama-tiny", 2, "model-parallel", "mpi")), 2):
             with self.subTest(network=network, ranks=ranks, transport=transport):
                 result = self.check(network, ranks, "--transport", transport, "--verify", algorithm=algorithm,
                                     both=("--precision", "bf16"), tolerance=4 / 256)
@@ -172,14 +172,14 @@ class PlansTest(LossesTest):
         pipeline whose stages are replicated."""
         adamw, adam, shards = ("--optimizer", "adamw"), ("--optimizer", "adam"), "--sharding"
         clip = ("--clip-norm", "0.1")
-        for network, ranks, algorithm, planned, trained in (
+        for network, ranks, algorithm, planned, trained in cases_of_today((
                 ("lenet", 1, "data-parallel", adam, clip),
                 ("llama-tiny", 2, "data-parallel", (*adamw, shards, "optimizer"), clip),
                 ("llama-tiny", 2, "data-parallel", (*adam, shards, "gradients", "--micro-batches", 2), ()),
                 ("llama-tiny", 2, "data-parallel", (*adamw, shards, "parameters", "--recompute", "full"), clip),
                 ("moe-tiny", 2, "gshard", (*adamw, shards, "optimizer"), ()),
                 ("llama-tiny", 2, "pipeline", (*adamw, "--micro-batches", 2, "--schedule", "1f1b"), clip),
-                ("llama-tiny", 2, "data-parallel", (*adamw, shards, "gradients"), ("--precision", "bf16"))):
+                ("llama-tiny", 2, "data-parallel", (*adamw, shards, "gradients"), ("--precision", "bf16"))), 2):
             with self.subTest(network=network, ranks=ranks, algorithm=algorithm, planned=planned, trained=trained):
                 bf16 = "bf16" in trained
                 result = self.check(network, ranks, "--verify", algorithm=algorithm, planned=planned, both=trained,

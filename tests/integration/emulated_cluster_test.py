@@ -182,7 +182,7 @@ class EmulatedCluster(unittest.TestCase):
         self.train(options, self.data_parallel())
 
     def test_a_slower_host_has_a_device_model_of_its_own(self):
-        options = ["--hosts", "2", "--cpu-share", "1=0.1"]  # slower even where the other host is not alone
+        options = ["--hosts", "2", "--cpu-share", "1=0.2"]  # slower even where the other host is not alone
         topology, result = self.calibrated(options, 2)
         self.assertEqual([device["model"] for device in topology["devices"]], ["cpu", "slower-cpu"], result.stderr)
         slower = topology["device_models"]["slower-cpu"]

@@ -20,6 +20,7 @@ except ImportError:
 
 sys.dont_write_bytecode = True
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[2] / "scripts"))
+from cases_of_today import cases_of_today  # noqa: E402
 import onnx_comparison as comparison  # noqa: E402
 from onnx_cases import CASES  # noqa: E402
 import onnx_networks as networks  # noqa: E402
@@ -236,6 +237,14 @@ class TwoHeads(nn.Module):
         return self.main(x), torch.log_softmax(self.auxiliary(x), 1)
 
 
+BY_HAND = ("U-Net, bilinear", "cross-stage backbone with focus", "DETR", "VAE", "style generator", "super-resolution",
+           "CycleGAN generator", "GRU of two directions", "RNN language model", "BERT", "LSTM encoder and decoder",
+           "additive attention, GRU cells", "T5", "Deep Speech", "DLRM", "DeepFM", "two towers", "DeepSets, maximum",
+           "GCN", "GAT", "GIN", "C3D", "ConvLSTM", "TimeSformer", "RWKV", "FT-Transformer", "EGNN", "TSM",
+           "Conv-TasNet", "CoAtNet", "BEiT", "capsules", "Glow", "Gemma 2", "OPT", "Mamba", "dual-path RNN",
+           "temporal fusion transformer", "Graphormer", "ViViT")
+
+
 class OnnxPytorchTest(unittest.TestCase):
     def check(self, model, inputs, label, **settings):
         case = comparison.Case(type(model).__name__, model, inputs, label, **settings)
@@ -358,13 +367,8 @@ class OnnxPytorchTest(unittest.TestCase):
             name: getattr(case, name) for name in ("loss_weights", "arguments", "like", "untied")})
 
     def test_networks_by_hand(self):
-        for name in ("U-Net, bilinear", "cross-stage backbone with focus", "DETR", "VAE", "style generator",
-                     "super-resolution", "CycleGAN generator", "GRU of two directions", "RNN language model", "BERT",
-                     "LSTM encoder and decoder", "additive attention, GRU cells", "T5", "Deep Speech", "DLRM", "DeepFM",
-                     "two towers", "DeepSets, maximum", "GCN", "GAT", "GIN", "C3D", "ConvLSTM", "TimeSformer", "RWKV",
-                     "FT-Transformer", "EGNN", "TSM", "Conv-TasNet", "CoAtNet", "BEiT",
-                     "capsules", "Glow", "Gemma 2", "OPT", "Mamba",
-                     "dual-path RNN", "temporal fusion transformer", "Graphormer", "ViViT"):
+        """Half of them by the day."""
+        for name in cases_of_today(BY_HAND, 2):
             with self.subTest(name):
                 self.check_case(name)
 

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 """Chains of 10,000 proposals on networks that users run: delta simulation on 1, 2 and 4 threads gives the chain of full
-simulation, and delta simulation with every answer checked too. The seed changes with the day and is printed.
+simulation, and delta simulation with every answer checked too. Networks and seed change with the day; it is printed.
 Usage: simulators_test.py BUILD_DIR"""
 
 import datetime
@@ -11,6 +11,9 @@ import subprocess
 import sys
 import tempfile
 import unittest
+
+sys.dont_write_bytecode = True
+from cases_of_today import cases_of_today  # noqa: E402
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(sys.argv.pop(1) if len(sys.argv) > 1 else ROOT / "build/dev").resolve()
@@ -42,20 +45,10 @@ class Simulators(unittest.TestCase):
                 if simulator == "checked":
                     self.assertGreater(found["checks"]["rejections"], 0)
 
-    def test_alexnet(self):
-        self.check("alexnet")
-
-    def test_vgg16(self):
-        self.check("vgg16")
-
-    def test_resnet50(self):
-        self.check("resnet50")
-
-    def test_rnnlm(self):
-        self.check("rnnlm")
-
-    def test_gpt2(self):
-        self.check("gpt2-small")
+    def test_networks(self):
+        for network in cases_of_today(("alexnet", "vgg16", "resnet50", "rnnlm", "gpt2-small"), 2):
+            with self.subTest(network):
+                self.check(network)
 
 
 if __name__ == "__main__":

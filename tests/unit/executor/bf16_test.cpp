@@ -101,7 +101,7 @@ int compare_in_bf16(unsigned seed, int most_ranks) {
 
 }  // namespace
 
-TEST_CASE("random strategies in bf16 compute what one device computes in bf16, within its rounding errors") {
+TEST_CASE("random strategies in bf16 compute what one device computes in bf16, within its rounding errors", "[slow]") {
   int compared = 0;
   for (unsigned seed = 5000; seed < 5200; ++seed) compared += compare_in_bf16(seed, 4);
   CHECK(compared > 300);
@@ -116,7 +116,7 @@ TEST_CASE("sweep of random strategies in bf16, as many as asked for", "[.][bf16-
   for (unsigned long seed = begin; seed < end; ++seed) compare_in_bf16(static_cast<unsigned>(seed), 8);
 }
 
-TEST_CASE("a strategy in bf16 gives the same bits when it runs again") {
+TEST_CASE("a strategy in bf16 gives the same bits when it runs again", "[slow]") {
   for (unsigned seed = 5300; seed < 5360; ++seed) {
     const EquivalenceCase one = random_case(seed, 1 + static_cast<int>(seed % 4));
     INFO(one.text);

@@ -39,7 +39,7 @@ double relative_error(double found, double expected) { return std::abs(found / e
 
 }  // namespace
 
-TEST_CASE("many micro-batches continue few of them") {
+TEST_CASE("many micro-batches continue few of them", "[slow]") {
   const Topology topology = committed_topology("dgx-a100-2");
   int compared = 0;
   for (uint32_t seed = 0; compared < 10 && seed < 400; ++seed) {

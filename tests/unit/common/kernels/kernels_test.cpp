@@ -5,14 +5,14 @@
 using namespace ff;
 using namespace ff::kernel_cases;
 
-TEST_CASE("every kernel equals the double-precision reference, forward and backward, on any part") {
+TEST_CASE("every kernel equals the double-precision reference, forward and backward, on any part", "[slow]") {
   const auto backend = make_cpu_backend();
   for (const std::string& type : operator_types())
     check_random_cases(*backend, type, /*count=*/type == "einsum" ? 400 : 60, /*tolerance=*/2e-5);  // of any equation
 }
 
 // The random shapes above are small; here are those that fill vector instructions, and their remainders.
-TEST_CASE("kernels equal the reference on rows of many elements") {
+TEST_CASE("kernels equal the reference on rows of many elements", "[slow]") {
   struct Wide {
     const char *type, *inputs, *attributes;
   };

@@ -109,7 +109,7 @@ int overlapping(const Graph& graph, const Strategy& strategy, int devices) {
 
 }  // namespace
 
-TEST_CASE("predicted memory is what the program plan allocates, for random networks and strategies") {
+TEST_CASE("predicted memory is what the program plan allocates, for random networks and strategies", "[slow]") {
   int cut = 0;
   for (unsigned seed = 0; seed < 300; ++seed) {
     CAPTURE(seed);
@@ -126,7 +126,7 @@ TEST_CASE("predicted memory is what the program plan allocates, for random netwo
   CHECK(cut > 10);  // strategies whose shared parameters are split differently
 }
 
-TEST_CASE("predicted memory is what the program plan allocates, in bf16") {
+TEST_CASE("predicted memory is what the program plan allocates, in bf16", "[slow]") {
   for (unsigned seed = 300; seed < 500; ++seed) {
     CAPTURE(seed);
     RandomSource random(seed);

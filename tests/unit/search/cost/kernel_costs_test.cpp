@@ -55,7 +55,7 @@ TEST_CASE("a GPU's profile is used with the precision that it was measured with"
                     "m.json: was measured with precision tf32, not fp32; give --precision tf32 or another profile");
 }
 
-TEST_CASE("kernels are measured with the executor's own, forward and backward apart") {
+TEST_CASE("kernels are measured with the executor's own, forward and backward apart", "[slow]") {
   const Graph graph = load_graph(FF_SOURCE_DIR "/graphs/lenet.json", 2);
   const Topology topology = one_device("cpu");
   KernelCosts costs(topology, CostMode::measure, {});

@@ -76,7 +76,7 @@ TEST_CASE("lists of numbers as progressions are the plain lists") {
   }
 }
 
-TEST_CASE("boxes of rearranged constants have the elements of the plain ones") {
+TEST_CASE("boxes of rearranged constants have the elements of the plain ones", "[slow]") {
   std::mt19937_64 random(1);
   const auto below = [&](size_t limit) { return static_cast<int64_t>(random() % limit); };
   for (int round = 0; round < 2000; ++round) {

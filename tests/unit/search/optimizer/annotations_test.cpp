@@ -150,7 +150,7 @@ TEST_CASE("annotations that name what is not there are an error with a place and
   refused(R"({"operators": "norm", "split": {}})", "/split: is empty, expected a dimension and its degree");
 }
 
-TEST_CASE("what is searched keeps to random annotations") {
+TEST_CASE("what is searched keeps to random annotations", "[slow]") {
   for (int round = 0; round < 300; ++round) {
     RandomSource random(static_cast<uint32_t>(round));
     const int devices = static_cast<int>(random.between(1, 6));

@@ -9,6 +9,7 @@
 #include "search/optimizer/evaluator.h"
 #include "search/optimizer/search_space.h"
 #include "search/simulator/delta.h"
+#include "tests/support/cases_of_today.h"
 #include "tests/support/chain_comparison.h"
 #include "tests/support/graph_text.h"
 
@@ -35,10 +36,11 @@ TEST_CASE("the example of docs/simulator.md") {
   CHECK(delta.makespan() == 80000);
 }
 
-TEST_CASE("delta simulation equals full simulation in every task's times") {
+TEST_CASE("delta simulation equals full simulation in every task's times", "[slow]") {
   DeltaStatistics sum;
-  for (uint32_t number = 0; number < 1000; ++number) {
-    INFO("case " << number);
+  const uint32_t first = first_case_of_today(250);
+  for (uint32_t number = first; number < first + 250; ++number) {
+    INFO("case " << number << ", FF_TEST_DAY=" << test_day());
     RandomSource random(number);
     const DeltaComparison comparison = compare_delta_with_full(random, 200, 20);
     INFO(comparison.difference);
@@ -46,23 +48,24 @@ TEST_CASE("delta simulation equals full simulation in every task's times") {
     sum += comparison.statistics;
   }
   // The shortcuts have been tried often.
-  CHECK(sum.rejected_before_simulation > 1000);
-  CHECK(sum.rejected_during_simulation > 1000);
-  CHECK(sum.returned > 1000);
+  CHECK(sum.rejected_before_simulation > 250);
+  CHECK(sum.rejected_during_simulation > 250);
+  CHECK(sum.returned > 250);
 }
 
-TEST_CASE("delta simulation equals full simulation where parameters have owners") {
+TEST_CASE("delta simulation equals full simulation where parameters have owners", "[slow]") {
   DeltaStatistics sum;
-  for (uint32_t number = 0; number < 600; ++number) {
-    INFO("case " << number);
-    RandomSource random(2000 + number);
+  const uint32_t first = first_case_of_today(150);
+  for (uint32_t number = first; number < first + 150; ++number) {
+    INFO("case " << number << ", FF_TEST_DAY=" << test_day());
+    RandomSource random(number);
     const DeltaComparison comparison = compare_delta_with_full(random, 200, 20, Synchronization::parameter_server);
     INFO(comparison.difference);
     REQUIRE(comparison.difference.empty());
     sum += comparison.statistics;
   }
-  CHECK(sum.rejected_before_simulation > 1000);
-  CHECK(sum.rejected_during_simulation > 1000);
+  CHECK(sum.rejected_before_simulation > 250);
+  CHECK(sum.rejected_during_simulation > 250);
   CHECK(sum.returned > 0);
 }
 
@@ -129,7 +132,7 @@ TEST_CASE("delta simulation: a simulator that is reset keeps nothing of the stra
 }
 
 // Networks, proposals and limits as searches have them.
-TEST_CASE("delta simulation equals full simulation along chains of proposals") {
+TEST_CASE("delta simulation equals full simulation along chains of proposals", "[slow]") {
   DeltaStatistics sum;
   for (uint32_t number = 0; number < 60; ++number) {
     INFO("case " << number);

@@ -240,7 +240,7 @@ TEST_CASE("a search that is ended early reports a lower bound that holds") {
   }
 }
 
-TEST_CASE("the optimum of LeNet on four P100 is proven") {
+TEST_CASE("the optimum of LeNet on four P100 is proven", "[slow]") {
   const Graph graph = load_graph(FF_SOURCE_DIR "/graphs/lenet.json");
   const Topology topology = load_topology(FF_SOURCE_DIR "/topologies/p100-1x4.json");
   KernelCosts kernels(topology, CostMode::analytic, {});

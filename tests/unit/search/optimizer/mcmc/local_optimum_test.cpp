@@ -17,7 +17,7 @@ bool in_space(const SearchSpace& space, OperatorId op, const Configuration& conf
 
 }  // namespace
 
-TEST_CASE("a local optimum is one: no neighbour is better by full simulation") {
+TEST_CASE("a local optimum is one: no neighbour is better by full simulation", "[slow]") {
   RandomSource random(8);
   int improved = 0;
   for (int round = 0; round < 12; ++round) {

@@ -17,7 +17,7 @@ McmcSettings structured(McmcSettings settings) {
 
 }  // namespace
 
-TEST_CASE("a portfolio gives the same result for any number of threads, and by either simulator") {
+TEST_CASE("a portfolio gives the same result for any number of threads, and by either simulator", "[slow]") {
   const SearchProblem problem("rnnlm-2step");
   for (const int chains : {1, 3, 4}) {
     McmcSettings settings = structured({.proposals = 6000, .seed = 7, .chains = chains});
