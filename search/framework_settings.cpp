@@ -118,8 +118,7 @@ FrameworkSettings torchtitan_file(const Parallelism& plan, const Graph& graph, i
     settings.not_there.push_back("recompute_layers=" + text_of(plan.recompute_layers) +
                                  ": torchtitan recomputes all layers, none, or every so many");
   settings.text += "\n[activation_checkpoint]\nmode = \"" + std::string(plan.recompute ? "full" : "none") + "\"\n";
-  if (plan.recompute && plan.framework == "fsdp")
-    settings.text += std::string("early_stop = ") + (plan.early_stop ? "true" : "false") + "\n";
+  if (plan.recompute) settings.text += std::string("early_stop = ") + (plan.early_stop ? "true" : "false") + "\n";
   add_optimizer_and_limits(settings, plan, graph);
   add_kernels_that_are_not_there(settings, plan, precision);
   if (is_sharded(plan.synchronization) && !shards)

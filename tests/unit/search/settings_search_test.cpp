@@ -147,7 +147,7 @@ TEST_CASE("with a framework each further micro-batch of a pipeline takes equally
   }
 }
 
-TEST_CASE("the search over settings finds what simulating all of them finds") {
+TEST_CASE("the search over settings finds what simulating all of them finds", "[slow]") {
   const Graph graph = load_graph(FF_SOURCE_DIR "/graphs/llama-tiny.json", 32);
   Topology topology = committed_topology("dgx-a100-1");
   SettingsSearchOptions options;

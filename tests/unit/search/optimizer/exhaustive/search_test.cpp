@@ -133,7 +133,7 @@ double enumerate(const Case& c, Evaluator& evaluator, Assignments assignments) {
 
 }  // namespace
 
-TEST_CASE("exhaustive search finds the least cost of all strategies and proves it") {
+TEST_CASE("exhaustive search finds the least cost of all strategies and proves it", "[slow]") {
   const std::atomic<bool> stop{false};
   int with_symmetry = 0, beyond_first = 0;
   for (int number = 0; number < cases(120); ++number) {
@@ -159,7 +159,7 @@ TEST_CASE("exhaustive search finds the least cost of all strategies and proves i
   CHECK(beyond_first > 0);
 }
 
-TEST_CASE("no completion of a partial strategy costs less than its bound") {
+TEST_CASE("no completion of a partial strategy costs less than its bound", "[slow]") {
   for (int number = 0; number < cases(150); ++number) {
     INFO("case " << number);
     RandomSource random(static_cast<uint32_t>(1000000 + number));
