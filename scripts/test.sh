@@ -11,4 +11,4 @@ source scripts/mpi_environment.sh
 
 cmake --preset "$preset"
 cmake --build --preset "$preset"
-ctest --test-dir "build/$preset" --output-on-failure -j2
+ctest --test-dir "build/$preset" --output-on-failure -j3  # many tests wait for ranks to start and to end
