@@ -3,6 +3,8 @@
 #include <catch2/catch.hpp>
 #include <cstdio>
 
+#include "tests/support/message_of.h"
+
 using namespace ff;
 
 TEST_CASE("profile files keep what was measured, and rates between measured sizes are interpolated") {
@@ -23,4 +25,20 @@ TEST_CASE("profile files keep what was measured, and rates between measured size
   CHECK(*interpolated_us(read, "copy", 10) == Approx(1));
   CHECK(*interpolated_us(read, "copy", 6000) == Approx(10));
   CHECK_FALSE(interpolated_us(read, "update", 10));
+}
+
+TEST_CASE("a profile's precision is one that exists, and a name") {
+  const std::string path = "profile_precision_test.json";
+  const auto message = [&](const Json& precision) {
+    write_json_file(path, {{"format", "ffprofile/1"},
+                           {"device_model", "m"},
+                           {"measured", {{"precision", precision}}},
+                           {"entries", Json::object()}});
+    const std::string text = message_of<InputError>([&] { load_profile(path); });
+    std::remove(path.c_str());
+    return text;
+  };
+  CHECK(message("bf16").empty());
+  CHECK(message("bf61") == path + ": /measured/precision: found \"bf61\"; did you mean \"bf16\"?");
+  CHECK(message(3) == path + ": /measured/precision: found 3, expected a string");
 }
