@@ -5,6 +5,7 @@
 #include <functional>
 #include <string>
 
+#include "search/explain/memory_remedy.h"
 #include "search/optimizer/evaluator.h"
 
 namespace ff {
@@ -26,12 +27,6 @@ struct MemoryPeak {
 // Of the device that needs the largest fraction of its memory, or, where none is limited, most bytes.
 MemoryPeak memory_peak(Evaluator& evaluator, const Evaluator::Details& details);
 
-// A change that lets a strategy fit.
-struct MemoryRemedy {
-  std::string what;
-  Nanoseconds predicted = 0;
-  double fullness = 0;
-};
 // Of each sort the smallest that fits, so far as there is one: another order and on-demand transfer buffers; another
 // configuration of one operator, or else of the operators that are alike (of these the fastest), or else of several
 // such groups; a smaller batch; settings (settings_remedies.h). `details` are as the strategy's file says.

@@ -2,7 +2,8 @@
 // recomputation, precision.
 #pragma once
 
-#include "search/explain/memory_shortage.h"
+#include "search/explain/memory_remedy.h"
+#include "search/optimizer/evaluator.h"
 
 namespace ff {
 

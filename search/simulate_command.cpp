@@ -1,0 +1,326 @@
+#include <algorithm>
+
+#include "common/recomputation.h"
+#include "common/sharding.h"
+#include "search/background.h"
+#include "search/command_outputs.h"
+#include "search/commands.h"
+#include "search/framework_arguments.h"
+#include "search/optimizer/alike_ranks.h"
+#include "search/optimizer/folding.h"
+#include "search/optimizer/lower_bound.h"
+#include "search/optimizer/parallelism.h"
+#include "search/report/html/report.h"
+#include "search/report/kernel_cost_table.h"
+
+namespace ff {
+namespace {
+
+// What --settings, --megatron or --torchtitan say.
+FrameworkArguments arguments_of(const SimulateOptions& options, const Graph& graph, int devices) {
+  if (!options.megatron.empty()) return parse_megatron_arguments(options.megatron, graph);
+  if (!options.torchtitan.empty()) return load_torchtitan_file(options.torchtitan, graph, devices);
+  try {
+    return {.parallelism = parse_parallelism(options.settings), .precision = precision_of_settings(options.settings)};
+  } catch (const InputError& error) {
+    throw InputError(std::string("--settings: ") + error.what());
+  }
+}
+
+struct PlanOfSettings {
+  StrategyFile file;
+  FrameworkArguments arguments;  // with all settings as they were understood
+};
+
+PlanOfSettings plan_of_settings(const SimulateOptions& options) {
+  ProblemFiles files{options.graph, options.topology, options.batch, 0, ""};
+  GraphAndTopology loaded = load_files(files, {});
+  FrameworkArguments arguments = arguments_of(options, loaded.graph, loaded.topology.devices.count());
+  if (arguments.batch > 0 && options.batch > 0 && arguments.batch != options.batch)
+    throw InputError("--batch " + std::to_string(options.batch) + ": the framework's arguments have a batch of " +
+                     std::to_string(arguments.batch));
+  if (arguments.batch > 0) loaded.graph = with_batch_size(loaded.graph, arguments.batch, options.graph);
+  try {
+    ParallelPlan plan = plan_of(arguments.parallelism, loaded.graph, loaded.topology);
+    return {{std::move(loaded.graph),
+             std::move(loaded.topology),
+             std::move(plan.strategy),
+             {},
+             Json::object(),
+             false,
+             {},
+             TransferBuffers::preallocated,
+             std::move(plan.settings)},
+            std::move(arguments)};
+  } catch (const InputError& error) {
+    const char* const flag = !options.megatron.empty() ? "--megatron: " : "--settings: ";
+    throw InputError((options.torchtitan.empty() ? flag : options.torchtitan + ": ") + error.what());
+  }
+}
+
+// Precision and optimizer are those of the framework's arguments where flags do not say them.
+CostOptions with_arguments(CostOptions costs, const FrameworkArguments& arguments, int64_t batch) {
+  costs.conventions = conventions_of(arguments.parallelism, batch);
+  if (!costs.precision) costs.precision = arguments.precision;
+  if (!costs.optimizer.any() && !arguments.optimizer.empty()) costs.optimizer.kind = arguments.optimizer;
+  return costs;
+}
+
+// What of the framework's arguments was not followed.
+void add_argument_notes(CommandResult& result, const FrameworkArguments& arguments) {
+  for (const std::string& note : arguments.notes) result.notes.push_back(note);
+  if (arguments.ignored.empty()) return;
+  result.json["ignored_arguments"] = arguments.ignored;
+  std::string text = "ignored, as they change neither shapes nor places:";
+  for (const std::string& flag : arguments.ignored) text += " " + flag;
+  result.notes.push_back(text);
+}
+
+// Of some devices, which stand for all: of some groups (optimizer/folding.h), or of some ranks of the groups that split
+// layers (alike_ranks.h), or of both. The plan with the settings of `file`, or nothing where they cannot. `look`: with
+// an evaluator and the plan's strategy.
+template <typename Look>
+bool look_at_folded(Parallelism parallelism, const StrategyFile& file, const CostOptions& costs, const Look& look) {
+  if (!file.settings.sharding.empty()) return false;
+  parallelism.synchronization = file.settings.synchronization;
+  std::optional<FoldedPlan> found = folded(parallelism, file.graph, file.topology);
+  if (!found && parallelism.of_layer() == 1) return false;
+  if (!found) {
+    found = {file.graph, file.topology, {}, nullptr};
+    found->plan = plan_of(parallelism, file.graph, file.topology);
+  }
+  found->plan.settings.recompute = file.settings.recompute;
+  Loaded loaded =
+      load({std::move(found->graph), std::move(found->topology), {}, found->plan.settings, found->replicas}, costs);
+  Problem problem = loaded.problem();
+  problem.replicas = with_stand_ins(problem, parallelism, found->plan.strategy);
+  if (!problem.replicas) return false;
+  Evaluator evaluator(problem);
+  look(evaluator, found->plan.strategy);
+  return true;
+}
+
+// From the devices that were simulated to all that they stand for.
+void unfold(SearchReport& report, const Replicas& replicas) {
+  Vector<int64_t> memory_bytes(replicas.topology.devices.size(), 0);
+  for (const DeviceId simulated : replicas.devices.indices())
+    for (const DeviceId device : replicas.devices[simulated])
+      memory_bytes[device] = report.memory_bytes[replicas.stand_in(simulated)];
+  report.memory_bytes = std::move(memory_bytes);
+  report.transfer_bytes *= replicas.count;
+  report.compute *= replicas.count;
+  for (auto& [kind, use] : report.collectives) use.count *= replicas.count, use.time *= replicas.count;
+  for (int64_t* const count : {&report.sources.profile, &report.sources.measured, &report.sources.analytic})
+    *count *= replicas.count;
+  report.details["simulated_devices"] =
+      replicas.stand_ins.empty() ? replicas.devices.size() : replicas.devices_with_tasks().size();
+}
+
+// Data parallelism with as many micro-batches; nothing where a device would have less than a sample of them.
+Vector<Baseline> baselines_of_settings(const StrategyFile& file, const CostOptions& costs) {
+  const int devices = file.topology.devices.count();
+  const int64_t samples = int64_t{devices} * file.settings.micro_batches;
+  if (file.graph.batch_size % samples != 0) return {};
+  Parallelism data_parallel;
+  data_parallel.data = devices;
+  data_parallel.micro_batch = file.graph.batch_size / samples;
+  Vector<Baseline> baselines;
+  const auto evaluate = [&](Evaluator& evaluator, const Strategy& strategy) {
+    const Prediction prediction = evaluator.evaluate(strategy);
+    baselines = {{"data-parallel", prediction.makespan, prediction.feasible(), strategy}};
+  };
+  if (look_at_folded(data_parallel, file, costs, evaluate)) {
+    baselines[0].strategy = {};  // of some devices
+    return baselines;
+  }
+  const ParallelPlan plan = plan_of(data_parallel, file.graph, file.topology);
+  Loaded loaded = load({file.graph, file.topology, {}, file.settings}, costs);
+  Evaluator evaluator(loaded.problem());
+  evaluate(evaluator, plan.strategy);
+  return baselines;
+}
+
+std::optional<SearchReport> folded_report(const Parallelism& parallelism, const StrategyFile& file,
+                                          const CostOptions& costs, Vector<std::string>& notes) {
+  SearchReport report;
+  const auto describe_all = [&](Evaluator& evaluator, const Strategy& strategy) {
+    const Problem& problem = evaluator.problem();
+    StrategyFile one = file;
+    one.strategy = strategy;
+    const Evaluator::Details details = problem.settings.micro_batches > 1
+                                           ? evaluator.details(strategy, TaskOrder::one_forward_one_backward)
+                                           : evaluator.details_of_file(one);
+    report = describe(problem, details);
+    if (problem.replicas->count == 1 && costs.mode == CostMode::analytic)
+      report.lower_bound = lower_bound(problem, SearchSpace(problem.graph, problem.topology), evaluator.cost_model());
+    unfold(report, *problem.replicas);
+    notes = {problem.kernels.busy_note(), sharding_note(problem.settings, details.tasks)};
+  };
+  if (!look_at_folded(parallelism, file, costs, describe_all)) return std::nullopt;
+  report.baselines = baselines_of_settings(file, costs);
+  return report;
+}
+
+// What the file's provenance says that stays true when the strategy is simulated again: how it was found, unless it was
+// edited by hand, and keys of other programs. What a flag replaced is added to the note.
+Json kept_provenance(const StrategyFile& file, const SimulateOptions& options) {
+  Json kept = file.provenance;
+  for (const char* const key : {"program", "graph_hash", "topology_hash", "predicted_us", "baselines", "memory_bytes",
+                                "costs", "background", "configurations_hash"})
+    kept.erase(key);
+  if (file.edited)
+    for (const char* const key : {"algorithm", "note", "seed", "proposals", "chain_hash"}) kept.erase(key);
+  std::string replaced;
+  const auto add = [&](const std::string& flag, const std::string& value) {
+    replaced += (replaced.empty() ? "then simulated with " : ", ") + flag + " " + value;
+  };
+  if (!options.topology.empty()) add("--topo", options.topology);
+  if (options.recompute) {
+    std::string patterns;
+    for (const std::string& pattern : *options.recompute) patterns += (patterns.empty() ? "" : ",") + pattern;
+    add("--recompute", patterns.empty() ? "none" : patterns);
+  }
+  if (options.synchronization) add("--synchronization", std::string(to_string(*options.synchronization)));
+  if (!options.sharding.empty()) add("--sharding", options.sharding);
+  if (replaced.empty()) return kept;
+  const std::string note = kept.contains("note") && kept["note"].is_string() ? kept["note"].get<std::string>() : "";
+  kept["note"] = note + (note.empty() ? "" : "; ") + replaced;
+  return kept;
+}
+
+void add_explained_costs(CommandResult& result, const Problem& problem, const Strategy& strategy) {
+  const Vector<ExplainedKernel> kernels = explained_kernels(problem, strategy);
+  result.json["kernel_costs"] = kernel_cost_json(kernels);
+  result.text += kernel_cost_text(kernels, problem.topology);
+}
+
+// Of a plan by settings, from some of its devices that stand for all; nothing where they do not.
+std::optional<CommandResult> folded_result(const PlanOfSettings& read, const CostOptions& costs, bool explain_costs) {
+  const Parallelism& parallelism = read.arguments.parallelism;
+  const StrategyFile& file = read.file;
+  Vector<std::string> notes;
+  std::optional<SearchReport> report = folded_report(parallelism, file, costs, notes);
+  if (!report) return std::nullopt;
+  report->algorithm = "simulate";
+  report->note = to_string(parallelism);
+  CommandResult result{report_to_json(*report), report_to_text(*report, file.graph, file.topology, file.strategy)};
+  for (const std::string& note : notes)
+    if (!note.empty()) result.notes.push_back(note);
+  if (explain_costs) {
+    Loaded loaded = load({file.graph, file.topology, {}, file.settings}, costs);
+    add_explained_costs(result, loaded.problem(), file.strategy);
+  }
+  add_argument_notes(result, read.arguments);
+  return result;
+}
+
+void expect_writable(const SimulateOptions& options) {
+  Vector<std::string> inputs = options.costs.profiles;
+  inputs.push_back(options.topology);
+  inputs.push_back(options.graph);
+  inputs.push_back(options.torchtitan);
+  if (!options.measured.empty()) inputs.push_back(options.measured);
+  inputs.insert(inputs.end(), options.background.begin(), options.background.end());
+  expect_all_writable({options.out, options.trace, options.html}, inputs);
+  expect_all_writable({options.trace, options.html}, {options.strategy});
+}
+
+// What flags say instead of what the file says.
+void replace_by_flags(StrategyFile& file, const SimulateOptions& options) {
+  if (!options.topology.empty() && !options.from_settings()) {
+    Topology other = load_topology(options.topology);
+    if (other.devices.size() != file.topology.devices.size())
+      throw InputError(options.topology + ": has " + std::to_string(other.devices.size()) +
+                       " devices, the strategy is for " + std::to_string(file.topology.devices.size()));
+    file.topology = std::move(other);
+  }
+  if (options.synchronization) {
+    file.settings.synchronization = *options.synchronization;
+    file.settings.sharding.clear();
+  }
+  if (!options.sharding.empty()) {
+    try {
+      set_sharding(file.settings, options.sharding);
+      sharding_by_group(file.graph, file.settings.sharding);
+    } catch (const InputError& error) {
+      throw InputError(std::string("--sharding: ") + error.what());
+    }
+  }
+  if (options.recompute) {
+    file.settings.recompute = recomputation_patterns(file.graph, *options.recompute);
+    file.issue_order.clear();  // of other tasks
+  }
+}
+
+bool needs_all_devices(const SimulateOptions& options) {
+  return !options.out.empty() || !options.trace.empty() || !options.html.empty() || !options.measured.empty() ||
+         !options.background.empty();
+}
+
+// Memory is that of the order in which the strategy would run: the file's, or, where it is written and devices run
+// their tasks as these become ready, the simulated one.
+Evaluator::Details details_of(Evaluator& evaluator, const StrategyFile& file, const SimulateOptions& options) {
+  Evaluator::Details details = options.from_settings() && file.settings.micro_batches > 1
+                                   ? evaluator.details(file.strategy, TaskOrder::one_forward_one_backward)
+                                   : evaluator.details_of_file(file);
+  if (options.out.empty() || !details.fifo_order) return details;
+  details = evaluator.details(file.strategy, TaskOrder::fifo);
+  Evaluator::follow_order(details);
+  return details;
+}
+
+}  // namespace
+
+CommandResult run_simulate(const SimulateOptions& options) {
+  expect_writable(options);
+  const bool from_settings = options.from_settings();
+  PlanOfSettings read = from_settings ? plan_of_settings(options) : PlanOfSettings{load_strategy(options.strategy), {}};
+  StrategyFile& file = read.file;
+  const CostOptions costs =
+      from_settings ? with_arguments(options.costs, read.arguments, file.graph.batch_size) : options.costs;
+  replace_by_flags(file, options);
+  if (from_settings && !needs_all_devices(options))
+    if (const std::optional<CommandResult> result = folded_result(read, costs, options.explain_costs)) return *result;
+  const Topology topology = file.topology;
+  const Background background(options.background, topology, options.costs);
+  if (!background.empty()) file.topology = background.left_of(topology);
+  std::optional<html::MeasuredIteration> measured;
+  if (!options.measured.empty())
+    measured = html::load_measured_iteration(options.measured, file.topology.devices.count());
+  const bool baseline_by_settings = from_settings && options.html.empty();
+  Vector<Baseline> baselines;
+  if (options.compared && baseline_by_settings) baselines = baselines_of_settings(file, costs);
+  Loaded loaded = load({std::move(file.graph), std::move(file.topology), {}, file.settings}, costs);
+  const Problem problem = loaded.problem();
+  Evaluator evaluator(problem);
+  const Evaluator::Details details = details_of(evaluator, file, options);
+  SearchReport report = describe(problem, details);
+  report.algorithm = "simulate";
+  if (from_settings) report.note = to_string(read.arguments.parallelism);
+  if (baseline_by_settings) report.baselines = std::move(baselines);
+  else if (options.compared) report.baselines = {data_parallel_baseline(evaluator)};
+  if (options.compared && options.costs.mode == CostMode::analytic)
+    report.lower_bound = lower_bound(problem, SearchSpace(problem.graph, problem.topology), evaluator.cost_model());
+  report.origins = file.origins;
+  report.background = background.effects(topology, problem.topology, details);
+  const std::atomic<bool> no_stop{false};
+  if (!options.html.empty()) {
+    const SearchSpace space(problem.graph, problem.topology);
+    write_html_report(options.html, evaluator, file.strategy, details,
+                      {report, baseline_alternatives(evaluator, space, report.baselines, no_stop), measured});
+  }
+  write_outputs(options.out, options.trace, file.strategy, report, evaluator, details,
+                from_settings ? Json::object() : kept_provenance(file, options));
+  CommandResult result{report_to_json(report),
+                       report_to_text(report, problem.whole(), problem.topology, file.strategy)};
+  if (options.explain_costs) add_explained_costs(result, problem, file.strategy);
+  const bool other_units = options.synchronization || !options.sharding.empty();
+  for (const std::string& note :
+       {issue_order_note(options.strategy, file, evaluator, other_units ? "synchronization" : "configurations"),
+        loaded.kernels.busy_note(), sharding_note(problem.settings, details.tasks)})
+    if (!note.empty()) result.notes.push_back(note);
+  add_argument_notes(result, read.arguments);
+  return result;
+}
+
+}  // namespace ff
