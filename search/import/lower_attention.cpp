@@ -32,7 +32,7 @@ std::string by_heads(Lowering& l, const std::string& x, const char* attribute) {
 std::string for_queries(Lowering& l, const std::string& x, int64_t heads) {
   const Shape shape = l.shape(x);
   if (shape[1] == heads) return x;
-  if (heads % shape[1] != 0)
+  if (shape[1] == 0 || heads % shape[1] != 0)
     l.fail("has " + std::to_string(heads) + " heads of queries for " + std::to_string(shape[1]));
   Shape apart = shape;
   apart.insert(apart.begin() + 2, 1);
@@ -43,6 +43,9 @@ std::string for_queries(Lowering& l, const std::string& x, int64_t heads) {
 }
 
 std::string causal_mask(Lowering& l, int64_t queries, int64_t keys) {
+  constexpr int64_t most_elements = int64_t{1} << 30;
+  if (keys > 0 && queries > most_elements / keys)
+    l.fail("has a causal mask of " + std::to_string(queries) + " x " + std::to_string(keys) + " elements");
   Vector<float> values;
   for (int64_t query = 0; query < queries; ++query)
     for (int64_t key = 0; key < keys; ++key) values.push_back(key > query ? hidden : 0);
@@ -90,6 +93,7 @@ bool lower_attention(Lowering& l) {
 // Pairs of channels turned by the cosines and sines of their positions: channels i and i + n / 2, or neighbours.
 bool lower_rotary_embedding(Lowering& l) {
   const Shape whole = l.shape(l.input(0));
+  if (whole.size() != 3 && whole.size() != 4) l.fail("turns a tensor of shape " + to_string(whole));
   std::string cosine = l.input(1), sine = l.input(2);
   if (l.node.has_input(3)) {
     if (!l.constant(l.input(3))) l.fail("has positions that are not constant");
@@ -104,7 +108,7 @@ bool lower_rotary_embedding(Lowering& l) {
     x = l.reshape(x, {whole[0], whole[1], heads, whole[2] / heads});
   }
   const int64_t channels = l.shape(x)[3], asked = l.model.integer(l.node, "rotary_embedding_dim", 0);
-  if (whole.size() < 3 || turned > channels || (asked != 0 && asked != turned))
+  if (turned > channels || (asked != 0 && asked != turned))
     l.fail("turns " + std::to_string(asked) + " of " + std::to_string(channels) + " channels by tables of shape " +
            to_string(table));
   // Positions are the third axis, or the second of what has been cut into heads here.
