@@ -247,8 +247,12 @@ Constant range(const Model& model, const Node& node, const Constants& in) {
   if (!(count <= static_cast<double>(most_computed))) model.fail(node, "has too many elements");
   const int64_t elements = static_cast<int64_t>(count);
   if (in[0]->integers) {
+    if (!in[2]->integers) model.fail(node, "has inputs of different types");
     Vector<int64_t> values(elements);
-    for (int64_t e = 0; e < elements; ++e) values[e] = (*in[0]->integers)[0] + e * static_cast<int64_t>(step);
+    // Modulo 2^64, as from the least number in steps of 2^62.
+    const uint64_t first = static_cast<uint64_t>((*in[0]->integers)[0]),
+                   by = static_cast<uint64_t>((*in[2]->integers)[0]);
+    for (int64_t e = 0; e < elements; ++e) values[e] = static_cast<int64_t>(first + static_cast<uint64_t>(e) * by);
     return Constant::of_integers({elements}, std::move(values));
   }
   Vector<float> values(elements);

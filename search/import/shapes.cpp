@@ -538,7 +538,7 @@ Vector<SliceRange> slice_ranges(const Model& model, const Node& node, const Shap
   for (const int64_t size : input) ranges.push_back({0, 1, size});
   for (const int i : begins.indices()) {
     const int axis = model.axis(node, axes[i], input.size());
-    const int64_t size = input[axis], step = steps[i];
+    const int64_t size = input[axis], step = std::min(steps[i], std::max<int64_t>(1, size));  // more is one element
     if (step == 0 || step < -size - 1) model.fail(node, "has a step of " + std::to_string(step));
     const auto from_front = [&](int64_t at) { return at < 0 && at >= -size ? at + size : at; };
     const int64_t least = step > 0 ? 0 : -1, most = step > 0 ? size : size - 1;
