@@ -177,6 +177,7 @@ void append_entries(const std::string& prefix, const Vector<NameParts>& tasks, V
 
 Vector<int> without_transfers(const TaskGraph& graph, const Vector<int>& order) {
   Vector<int> tasks;
+  tasks.reserve(order.size());
   for (const int task : order)
     if (!is_transfer(graph.tasks[task].kind)) tasks.push_back(task);
   return tasks;
@@ -277,20 +278,41 @@ DefaultPlace default_place(const TaskGraphBuilder& builder, const TaskGraph& gra
   return place(Direction::backward, last, task.kind == TaskKind::update ? updates : synchronizations, 0);
 }
 
-}  // namespace
-
-Vector<int> default_issue_order(const TaskGraphBuilder& builder, const TaskGraph& graph, TransferBuffers buffers) {
-  Vector<OperatorId> last_of_group;  // whose backward task comes last; a group that is trained has one
+// Of each parameter group, whose backward task comes last; a group that is trained has one.
+Vector<OperatorId> last_operators(const TaskGraphBuilder& builder) {
+  Vector<OperatorId> last_of_group;
   for (const ParameterGroup& group : builder.groups()) {
     const auto last = std::find_if(group.operators.begin(), group.operators.end(),
                                    [&](OperatorId op) { return builder.graph().operators[op].has_backward; });
     last_of_group.push_back(last == group.operators.end() ? -1 : *last);
   }
+  return last_of_group;
+}
+
+// Are tasks in the default order? Without sorting them, which takes long for the millions of a large cluster.
+bool are_in_default_order(const TaskGraphBuilder& builder, const TaskGraph& graph, const Vector<int>& tasks,
+                          TransferBuffers buffers) {
+  const Vector<OperatorId> last_of_group = last_operators(builder);
+  std::optional<DefaultPlace> before;
+  for (const int t : tasks) {
+    const DefaultPlace place = default_place(builder, graph, graph.tasks[t], last_of_group, buffers);
+    if (before && !(*before < place)) return false;
+    before = place;
+  }
+  return true;
+}
+
+}  // namespace
+
+Vector<int> default_issue_order(const TaskGraphBuilder& builder, const TaskGraph& graph, TransferBuffers buffers) {
+  const Vector<OperatorId> last_of_group = last_operators(builder);
   Vector<std::pair<DefaultPlace, int>> places;
+  places.reserve(graph.tasks.size());
   for (const int t : graph.tasks.indices())
     places.emplace_back(default_place(builder, graph, graph.tasks[t], last_of_group, buffers), t);
   std::sort(places.begin(), places.end());
   Vector<int> order;
+  order.reserve(places.size());
   for (const auto& [place, task] : places) order.push_back(task);
   return order;
 }
@@ -391,8 +413,7 @@ Vector<std::string> issue_order_names(const TaskGraphBuilder& builder, const Tas
 
 Vector<std::string> issue_order_to_save(const TaskGraphBuilder& builder, const TaskGraph& graph,
                                         const Vector<int>& order, TransferBuffers buffers) {
-  const Vector<int> tasks = without_transfers(graph, order);
-  if (tasks == without_transfers(graph, default_issue_order(builder, graph, buffers))) return {};
+  if (are_in_default_order(builder, graph, without_transfers(graph, order), buffers)) return {};
   return issue_order_names(builder, graph, order);
 }
 
