@@ -198,8 +198,9 @@ class NetworkWriter {
       if (tensor.name == input && volume(shape) / shape[shape.size() == 3 ? 2 : 1] < 4) return;
     }
     Json attributes = {{"epsilon", 0.1}};
-    // Zeros around what has been normalized are its mean: whether a relu takes them for more than 0 is rounding.
-    const bool of_zeros = input.starts_with("pad");
+    // Zeros around what has been normalized are its mean, and so is a channel that was constant before: whether a relu
+    // takes them for more than 0 is rounding.
+    const bool of_zeros = input.starts_with("pad") || input.starts_with("batc");
     if (chance(3) && !of_zeros) attributes["activation"] = "relu";
     add("batch_norm", {input}, attributes);
   }
