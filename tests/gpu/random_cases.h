@@ -6,7 +6,8 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
-#include <ctime>
+
+#include "tests/support/cases_of_today.h"
 
 namespace ff::random_cases {
 
@@ -22,8 +23,7 @@ inline int64_t number_from(const char* variable, int64_t otherwise) {
 }
 
 inline uint32_t first_seed() {
-  const int64_t today = static_cast<int64_t>(std::time(nullptr)) / 86400;
-  return static_cast<uint32_t>(number_from("FF_GPU_TEST_SEED", stand_in ? 1000 * today : 0));
+  return static_cast<uint32_t>(number_from("FF_GPU_TEST_SEED", stand_in ? int64_t{1000} * test_day() : 0));
 }
 
 inline int number_of_cases(int most) {
