@@ -66,6 +66,7 @@ class Machine:
     def plan(self, network, batch):
         """The strategy for one device, and the prediction."""
         inputs = ["--graph", REPOSITORY / f"graphs/{network}.json", "--topo", self.arguments.topology, "--batch", batch]
+        inputs += ["--precision", self.arguments.precision]
         run(self.search, "profile", *inputs, "--out", self.arguments.profile, "--quiet")
         strategy = self.work / f"{network}-{batch}.json"
         return strategy, json.loads(run(self.search, *inputs, "--cost", "profile", "--profile", self.arguments.profile,
@@ -73,7 +74,7 @@ class Machine:
 
     def train(self, strategy, *options):
         return json.loads(run(self.execute, "--strategy", strategy, "--backend", self.arguments.backend, "--lr",
-                              "0.001", "--momentum", "0.9", "--json", *options))
+                              "0.001", "--momentum", "0.9", "--precision", self.arguments.precision, "--json", *options))
 
 
 def smoke(machine):
@@ -169,6 +170,7 @@ def main():
     parser.add_argument("--backend", default="cuda")
     parser.add_argument("--only", nargs="+", choices=NETWORKS, default=NETWORKS, metavar="NETWORK")
     parser.add_argument("--batch", type=int, nargs="+", help="instead of the two of each network")
+    parser.add_argument("--precision", choices=["fp32", "tf32", "bf16"], default="fp32")
     parser.add_argument("--iterations", type=int, default=30)
     parser.add_argument("--within", type=float, metavar="SECONDS",
                         help="begin no network that would take longer, going by the longest so far")
