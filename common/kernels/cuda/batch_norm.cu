@@ -1,5 +1,5 @@
+#include "common/kernels/cuda/bf16_kernel.h"
 #include "common/kernels/cuda/device.cuh"
-#include "common/kernels/cuda/kernels.h"
 #include "common/kernels/cuda/packs.cuh"
 #include "common/operators/batch_norm.h"
 
@@ -17,13 +17,15 @@ __device__ double variance_of(const float* sums, int64_t channels, int64_t chann
   return variance > 0 ? variance : 0;
 }
 
-// sums [2, channels] of x and x^2 over the rows of input [rows, channels].
-void sum_inputs(const Context& context, const float* input, int64_t rows, int64_t channels, float* sums) {
+// sums [2, channels] of x and x^2 over the rows of input [rows, channels]. Element, here and below: float or Bf16, the
+// type of the operator's tensors; sums and parameters are f32.
+template <class Element>
+void sum_inputs(const Context& context, const Element* input, int64_t rows, int64_t channels, float* sums) {
   column_sums_by_packs<2>(
       context, columns_by_packs(channels, input), rows, channels,
       [=] __device__(int64_t row, int64_t c, auto number) {
         constexpr int n = decltype(number)::value;
-        const Pack<float, n> x = load<n>(input + row * channels + c);
+        const Pack<float, n> x = load_values<n>(input + row * channels + c);
         Sums<2, n> sums;
 #pragma unroll
         for (int j = 0; j < n; ++j) {
@@ -41,17 +43,18 @@ void sum_inputs(const Context& context, const float* input, int64_t rows, int64_
 
 // Of the gradient g, and of g times the normalized input; twice, since one of them is added up with other parts'.
 // `output` null: no relu after.
-void sum_gradients(const Context& context, const float* input, const float* gradient, const float* output, int64_t rows,
-                   int64_t channels, ChannelValues values, float* sums, float* own_sums) {
+template <class Element>
+void sum_gradients(const Context& context, const Element* input, const Element* gradient, const Element* output,
+                   int64_t rows, int64_t channels, ChannelValues values, float* sums, float* own_sums) {
   column_sums_by_packs<2>(
       context, columns_by_packs(channels, input, gradient, output), rows, channels,
       [=] __device__(int64_t row, int64_t c, auto number) {
         constexpr int n = decltype(number)::value;
         const int64_t i = row * channels + c;
-        const Pack<float, n> x = load<n>(input + i), slope = load<n>(gradient + i), mean = load<n>(values.mean + c),
-                             inverse_deviation = load<n>(values.inverse_deviation + c);
+        const Pack<float, n> x = load_values<n>(input + i), slope = load_values<n>(gradient + i),
+                             mean = load<n>(values.mean + c), inverse_deviation = load<n>(values.inverse_deviation + c);
         Pack<float, n> gate{};
-        if (output) gate = load<n>(output + i);
+        if (output) gate = load_values<n>(output + i);
         Sums<2, n> sums;
 #pragma unroll
         for (int j = 0; j < n; ++j) {
@@ -83,8 +86,9 @@ void prepare_forward(const Context& context, const float* sums, const float* run
   });
 }
 
-void scale_and_shift(const Context& context, const float* input, int64_t rows, int64_t channels, ChannelValues values,
-                     bool relu, float* output) {
+template <class Element>
+void scale_and_shift(const Context& context, const Element* input, int64_t rows, int64_t channels, ChannelValues values,
+                     bool relu, Element* output) {
   map_columns<1, 2>(context, rows, channels, output, {{input}}, {{values.a, values.b}},
                     [=] __device__(const float(&x)[1], const float(&of_channel)[2]) {
                       const float y = x[0] * of_channel[0] + of_channel[1];
@@ -118,8 +122,9 @@ void prepare_backward(const Context& context, const float* sums, const float* ow
   });
 }
 
-void input_gradients(const Context& context, const float* input, const float* gradient, const float* output,
-                     int64_t rows, int64_t channels, ChannelValues values, float* result) {
+template <class Element>
+void input_gradients(const Context& context, const Element* input, const Element* gradient, const Element* output,
+                     int64_t rows, int64_t channels, ChannelValues values, Element* result) {
   const Pointers<3> of_channel{{values.a, values.b, values.constant}};
   if (output)
     map_columns<3, 3>(context, rows, channels, result, {{gradient, input, output}}, of_channel,
@@ -133,6 +138,7 @@ void input_gradients(const Context& context, const float* input, const float* gr
 }
 
 // [rows, channels]: all ranks of the input are stored channels-last.
+template <class Element>
 class BatchNormKernel : public Kernel {
  public:
   BatchNormKernel(const Context& context, const BatchNorm& norm, const Block& part)
@@ -144,16 +150,15 @@ class BatchNormKernel : public Kernel {
   }
 
   void forward_statistics(const KernelArguments& arguments) override {
-    sum_inputs(context_, static_cast<const float*>(arguments.inputs[0]), rows_, channels_, arguments.statistics);
+    sum_inputs(context_, input(arguments), rows_, channels_, arguments.statistics);
   }
 
   void forward(const KernelArguments& arguments) override {
-    const float* input = static_cast<const float*>(arguments.inputs[0]);
-    if (!norm_.global && arguments.training) sum_inputs(context_, input, rows_, channels_, own_sums_.data());
+    if (!norm_.global && arguments.training) sum_inputs(context_, input(arguments), rows_, channels_, own_sums_.data());
     const float* sums = !arguments.training ? nullptr : norm_.global ? arguments.statistics : own_sums_.data();
     prepare_forward(context_, sums, arguments.parameters[2], arguments.parameters[3], arguments.parameters[0],
                     arguments.parameters[1], channels_, elements_, norm_.epsilon, values());
-    scale_and_shift(context_, input, rows_, channels_, values(), norm_.relu, arguments.outputs[0]);
+    scale_and_shift(context_, input(arguments), rows_, channels_, values(), norm_.relu, typed(arguments.outputs[0]));
   }
 
   void update_state(const KernelArguments& arguments) override {
@@ -175,20 +180,25 @@ class BatchNormKernel : public Kernel {
                      arguments.parameter_gradients[0], arguments.accumulates(0), arguments.parameter_gradients[1],
                      arguments.accumulates(1));
     if (arguments.input_gradients[0])
-      input_gradients(context_, static_cast<const float*>(arguments.inputs[0]), arguments.output_gradients[0],
-                      relu_output(arguments), rows_, channels_, values(), arguments.input_gradients[0]);
+      input_gradients<Element>(context_, input(arguments), typed(arguments.output_gradients[0]), relu_output(arguments),
+                               rows_, channels_, values(), typed(arguments.input_gradients[0]));
   }
 
   int64_t workspace_bytes() const override { return values_.bytes() + own_sums_.bytes() + own_gradient_sums_.bytes(); }
 
  private:
-  const float* relu_output(const KernelArguments& arguments) const {
-    return norm_.relu ? arguments.outputs[0] : nullptr;
+  static const Element* input(const KernelArguments& arguments) {
+    return static_cast<const Element*>(arguments.inputs[0]);
+  }
+  static Element* typed(float* tensor) { return reinterpret_cast<Element*>(tensor); }
+  static const Element* typed(const float* tensor) { return reinterpret_cast<const Element*>(tensor); }
+  const Element* relu_output(const KernelArguments& arguments) const {
+    return norm_.relu ? typed(arguments.outputs[0]) : nullptr;
   }
 
   void sum_gradients_to(const KernelArguments& arguments, float* sums) {
-    sum_gradients(context_, static_cast<const float*>(arguments.inputs[0]), arguments.output_gradients[0],
-                  relu_output(arguments), rows_, channels_, values(), sums, own_sums_.data());
+    sum_gradients<Element>(context_, input(arguments), typed(arguments.output_gradients[0]), relu_output(arguments),
+                           rows_, channels_, values(), sums, own_sums_.data());
   }
   ChannelValues values() const {
     float* first = values_.data();
@@ -207,7 +217,12 @@ class BatchNormKernel : public Kernel {
 }  // namespace
 
 std::unique_ptr<Kernel> make_batch_norm_kernel(const Context& context, const KernelRequest& request) {
-  return std::make_unique<BatchNormKernel>(context, dynamic_cast<const BatchNorm&>(request.definition), request.part);
+  return std::make_unique<BatchNormKernel<float>>(context, dynamic_cast<const BatchNorm&>(request.definition),
+                                                  request.part);
+}
+std::unique_ptr<Kernel> make_batch_norm_bf16_kernel(const Context& context, const KernelRequest& request) {
+  const auto* const norm = dynamic_cast<const BatchNorm*>(&request.definition);
+  return norm ? std::make_unique<BatchNormKernel<Bf16>>(context, *norm, request.part) : nullptr;
 }
 
 }  // namespace ff::cuda

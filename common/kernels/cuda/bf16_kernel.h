@@ -59,7 +59,10 @@ std::unique_ptr<Kernel> make_elementwise_bf16_kernel(const Context& context, con
 std::unique_ptr<Kernel> make_dropout_bf16_kernel(const Context& context, const KernelRequest& request);
 std::unique_ptr<Kernel> make_layer_norm_bf16_kernel(const Context& context, const KernelRequest& request);
 std::unique_ptr<Kernel> make_rms_norm_bf16_kernel(const Context& context, const KernelRequest& request);
+std::unique_ptr<Kernel> make_batch_norm_bf16_kernel(const Context& context, const KernelRequest& request);
 std::unique_ptr<Kernel> make_softmax_cross_entropy_bf16_kernel(const Context& context, const KernelRequest& request);
+// Of products of bf16 matrices, which came with those in TF32; inputs of the graph that are f32 are rounded.
+std::unique_ptr<Kernel> make_lstm_bf16_kernel(const Context& context, const KernelRequest& request, void* scratch);
 
 // bf16_kernels.cu: null where there is none for this operator, or for this GPU.
 std::unique_ptr<Kernel> make_bf16_kernel(const Context& context, const KernelRequest& request, void* scratch);

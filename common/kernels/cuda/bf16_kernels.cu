@@ -170,17 +170,19 @@ std::unique_ptr<Kernel> make_bf16_kernel(const Context& context, const KernelReq
   if (auto kernel = make<EmbeddingBf16, Embedding>(context, request, scratch)) return kernel;
   const Vector<TensorSpec>& inputs = request.definition.inputs();
   if (std::none_of(inputs.begin(), inputs.end(), [](const auto& input) { return input.type == DataType::f32; }))
-    for (const auto make_kernel : {make_elementwise_bf16_kernel, make_dropout_bf16_kernel, make_layer_norm_bf16_kernel,
-                                   make_rms_norm_bf16_kernel, make_softmax_cross_entropy_bf16_kernel})
+    for (const auto make_kernel :
+         {make_elementwise_bf16_kernel, make_dropout_bf16_kernel, make_layer_norm_bf16_kernel,
+          make_rms_norm_bf16_kernel, make_batch_norm_bf16_kernel, make_softmax_cross_entropy_bf16_kernel})
       if (auto kernel = make_kernel(context, request)) return kernel;
   if (!context.has_tf32) return nullptr;  // products of bf16 came with those of TF32
   if (auto kernel = make<LinearBf16, Linear>(context, request, scratch)) return kernel;
+  if (auto kernel = make_lstm_bf16_kernel(context, request, scratch)) return kernel;
   return make<MatmulBf16, Matmul>(context, request, scratch);
 }
 
 std::string native_bf16_operators(const Context& context) {
-  return std::string(context.has_tf32 ? "linear, matmul, " : "") +
-         "embedding, layer_norm, rms_norm, dropout, softmax_cross_entropy and elementwise operators";
+  return std::string(context.has_tf32 ? "linear, matmul, lstm, " : "") +
+         "embedding, layer_norm, rms_norm, batch_norm, dropout, softmax_cross_entropy and elementwise operators";
 }
 
 }  // namespace ff::cuda

@@ -92,7 +92,7 @@ template void tanh_gradient(const Context&, const uint16_t*, const uint16_t*, ui
 
 void add_bias(const Context& context, const float* bias, bool relu, int64_t rows, int64_t columns, float* values) {
   if (bias)
-    map_columns<1, 1>(context, rows, columns, values, {{values}}, {{bias}},
+    map_columns<1, 1, float>(context, rows, columns, values, {{values}}, {{bias}},
                       [=] __device__(const float(&value)[1], const float(&of_column)[1]) {
                         const float sum = value[0] + of_column[0];
                         return relu && !(sum > 0) ? 0.0f : sum;

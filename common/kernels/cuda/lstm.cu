@@ -1,7 +1,8 @@
 #include "common/operators/lstm.h"
 
+#include "common/kernels/cuda/bf16_kernel.h"
 #include "common/kernels/cuda/device.cuh"
-#include "common/kernels/cuda/kernels.h"
+#include "common/kernels/cuda/packs.cuh"
 
 namespace ff::cuda {
 namespace {
@@ -17,38 +18,43 @@ __device__ GateIndex gates_of(int64_t element, int64_t units) {
 
 __device__ float sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
 
-// From the sums of the products to the gates (in place), c' and h'. bias [4, units]; `c` may be null.
-void next_state(const Context& context, int64_t rows, int64_t units, const float* bias, const float* c, float* gates,
-                float* tanh_c, float* next_h, float* next_c) {
+// From the sums of the products to the gates (in place), c' and h'. bias [4, units]; `c` may be null. Element: float or
+// Bf16, the type of the operator's tensors.
+template <class Element>
+void next_state(const Context& context, int64_t rows, int64_t units, const Element* bias, const Element* c,
+                float* gates, float* tanh_c, Element* next_h, Element* next_c) {
   for_each_index(context, rows * units, [=] __device__(int64_t e) {
     const GateIndex at = gates_of(e, units);
     const int64_t unit = e % units;
-    const float i = sigmoid(gates[at.i] + bias[unit]), f = sigmoid(gates[at.f] + bias[units + unit]);
-    const float g = tanhf(gates[at.g] + bias[2 * units + unit]), o = sigmoid(gates[at.o] + bias[3 * units + unit]);
-    const float next = i * g + (c ? f * c[e] : 0.0f), squashed = tanhf(next);
+    const auto sum = [&](int64_t gate, int64_t number) { return gates[gate] + value_of(bias[number * units + unit]); };
+    const float i = sigmoid(sum(at.i, 0)), f = sigmoid(sum(at.f, 1)), g = tanhf(sum(at.g, 2)),
+                o = sigmoid(sum(at.o, 3));
+    const float next = i * g + (c ? f * value_of(c[e]) : 0.0f), squashed = tanhf(next);
     gates[at.i] = i;
     gates[at.f] = f;
     gates[at.g] = g;
     gates[at.o] = o;
     tanh_c[e] = squashed;
-    next_c[e] = next;
-    next_h[e] = o * squashed;
+    set(next_c[e], next);
+    set(next_h[e], o * squashed);
   });
 }
 
 // Gradients of the gates' sums. `c`, `dh`, `dc` and `c_gradient` may be null.
-void state_gradients(const Context& context, int64_t rows, int64_t units, const float* gates, const float* c,
-                     const float* tanh_c, const float* dh, const float* dc, float* gate_gradients, float* c_gradient) {
+template <class Element>
+void state_gradients(const Context& context, int64_t rows, int64_t units, const float* gates, const Element* c,
+                     const float* tanh_c, const Element* dh, const Element* dc, Element* gate_gradients,
+                     Element* c_gradient) {
   for_each_index(context, rows * units, [=] __device__(int64_t e) {
     const GateIndex at = gates_of(e, units);
     const float i = gates[at.i], f = gates[at.f], g = gates[at.g], o = gates[at.o], t = tanh_c[e];
-    const float h_gradient = dh ? dh[e] : 0.0f;
-    const float total = (dc ? dc[e] : 0.0f) + h_gradient * o * (1.0f - t * t);
-    gate_gradients[at.i] = total * g * i * (1.0f - i);
-    gate_gradients[at.f] = total * (c ? c[e] : 0.0f) * f * (1.0f - f);
-    gate_gradients[at.g] = total * i * (1.0f - g * g);
-    gate_gradients[at.o] = h_gradient * t * o * (1.0f - o);
-    if (c_gradient) c_gradient[e] = total * f;
+    const float h_gradient = dh ? value_of(dh[e]) : 0.0f;
+    const float total = (dc ? value_of(dc[e]) : 0.0f) + h_gradient * o * (1.0f - t * t);
+    set(gate_gradients[at.i], total * g * i * (1.0f - i));
+    set(gate_gradients[at.f], total * (c ? value_of(c[e]) : 0.0f) * f * (1.0f - f));
+    set(gate_gradients[at.g], total * i * (1.0f - g * g));
+    set(gate_gradients[at.o], h_gradient * t * o * (1.0f - o));
+    if (c_gradient) set(c_gradient[e], total * f);
   });
 }
 
@@ -111,10 +117,79 @@ class LstmKernel : public Kernel {
   Memory<float> gate_gradients_;  // [rows, 4, units]
 };
 
+// The same on bf16: the sums of the products, and what is kept for backward, are f32; the gradients of the sums are
+// rounded to bf16, as operands of products.
+class LstmBf16 : public Bf16Kernel {
+ public:
+  LstmBf16(const Context& context, const KernelRequest& request, const Lstm& lstm, void* scratch)
+      : Bf16Kernel(context, request, scratch), first_(lstm.first_step()), rows_(part_[0].size()),
+        units_(part_[1].size()), in_(lstm.in_features), hidden_(lstm.hidden), gates_(context, rows_ * units_ * 4),
+        tanh_c_(context, rows_ * units_), gate_gradients_(context, rows_ * units_ * 4) {
+    context.reserve_scratch(sum_rows_scratch_bytes(context, rows_, 4 * units_));
+  }
+
+  void forward(const KernelArguments& arguments) override {
+    Scratch scratch = forward_scratch();
+    add_products(arguments, 0, in_, scratch);
+    if (!first_) add_products(arguments, 1, hidden_, scratch);
+    next_state(context_, rows_, units_, parameter(arguments, 2, scratch),
+               first_ ? nullptr : input(arguments, 2, scratch), gates_.data(), tanh_c_.data(),
+               as_bf16(arguments.outputs[0]), as_bf16(arguments.outputs[1]));
+  }
+
+  void backward(const KernelArguments& arguments) override {
+    Scratch scratch = backward_scratch();
+    const auto gradient_of = [&](size_t output) {
+      const float* const gradient = arguments.output_gradients[output];
+      return gradient ? as_bf16(static_cast<const void*>(gradient)) : nullptr;
+    };
+    state_gradients(context_, rows_, units_, gates_.data(), first_ ? nullptr : input(arguments, 2, scratch),
+                    tanh_c_.data(), gradient_of(0), gradient_of(1), gate_gradients(),
+                    first_ || !arguments.input_gradients[2] ? nullptr : as_bf16(arguments.input_gradients[2]));
+    product_gradients(arguments, 0, in_, scratch);
+    sum_rows(context_, static_cast<const Bf16*>(gate_gradients()), rows_, 4 * units_, arguments.parameter_gradients[2],
+             arguments.accumulates(2), context_.scratch());
+    if (!first_) product_gradients(arguments, 1, hidden_, scratch);
+    else if (!arguments.accumulates(1))
+      fill_zero(context_, arguments.parameter_gradients[1], 4 * units_ * hidden_ * element_bytes);
+  }
+
+  int64_t workspace_bytes() const override { return gates_.bytes() + tanh_c_.bytes() + gate_gradients_.bytes(); }
+
+ private:
+  Bf16* gate_gradients() const { return reinterpret_cast<Bf16*>(gate_gradients_.data()); }
+
+  // Of input i [rows, size] and its weight [4 units, size] to the gates' sums; the first one begins them.
+  void add_products(const KernelArguments& arguments, int i, int64_t size, Scratch& scratch) const {
+    multiply_matrices(context_, {1, 0, 0, 0}, 'N', 'T', rows_, 4 * units_, size, input(arguments, i, scratch), size,
+                      parameter(arguments, i, scratch), size, i == 0 ? 0 : 1, gates_.data(), 4 * units_);
+  }
+
+  void product_gradients(const KernelArguments& arguments, int i, int64_t size, Scratch& scratch) const {
+    const int64_t gates = 4 * units_;
+    const Bf16* const gradients = gate_gradients();
+    multiply_matrices(context_, {1, 0, 0, 0}, 'T', 'N', gates, size, rows_, gradients, gates,
+                      input(arguments, i, scratch), size, arguments.accumulates(static_cast<size_t>(i)) ? 1 : 0,
+                      arguments.parameter_gradients[i], size);
+    if (arguments.input_gradients[i])
+      multiply_matrices(context_, {1, 0, 0, 0}, 'N', 'N', rows_, size, gates, gradients, gates,
+                        parameter(arguments, i, scratch), size, 0, as_bf16(arguments.input_gradients[i]), size);
+  }
+
+  bool first_;
+  int64_t rows_, units_, in_, hidden_;
+  Memory<float> gates_, tanh_c_;  // kept for backward: [rows, 4, units], [rows, units]
+  Memory<float> gate_gradients_;  // [rows, 4, units] of bf16; as large as in f32
+};
+
 }  // namespace
 
 std::unique_ptr<Kernel> make_lstm_kernel(const Context& context, const KernelRequest& request) {
   return std::make_unique<LstmKernel>(context, dynamic_cast<const Lstm&>(request.definition), request.part);
+}
+std::unique_ptr<Kernel> make_lstm_bf16_kernel(const Context& context, const KernelRequest& request, void* scratch) {
+  const auto* const lstm = dynamic_cast<const Lstm*>(&request.definition);
+  return lstm ? std::make_unique<LstmBf16>(context, request, *lstm, scratch) : nullptr;
 }
 
 }  // namespace ff::cuda

@@ -139,20 +139,21 @@ void column_sums_by_packs(const Context& context, bool by_packs, int64_t rows, i
   else column_sums_of<count, 1>(context, rows, columns, summand, finish, scratch);
 }
 
-template <int count>
+template <int count, class Element = float>
 struct Pointers {
-  const float* of[count];
+  const Element* of[count];
 };
 
 // A thread has the parameters of its columns and `at_once` rows.
-template <int n, int sources, int parameters, class Function>
-__global__ void map_columns_kernel(int64_t rows, int64_t columns, unsigned tiles, Function function, float* result,
-                                   Pointers<sources> source, Pointers<parameters> parameter) {
+template <int n, int sources, int parameters, class Element, class Function>
+__global__ void map_columns_kernel(int64_t rows, int64_t columns, unsigned tiles, Function function, Element* result,
+                                   Pointers<sources, Element> source, Pointers<parameters> parameter) {
   constexpr int at_once = 4;
   const int64_t column = (static_cast<int64_t>(blockIdx.x % tiles) * blockDim.x + threadIdx.x) * n,
                 first = static_cast<int64_t>(blockIdx.x / tiles) * blockDim.y * at_once + threadIdx.y;
   if (column >= columns) return;
-  Pack<float, n> of_column[parameters], values[at_once][sources];
+  Pack<float, n> of_column[parameters];
+  Pack<Element, n> values[at_once][sources];
 #pragma unroll
   for (int p = 0; p < parameters; ++p) of_column[p] = load<n>(parameter.of[p] + column);
 #pragma unroll
@@ -164,28 +165,29 @@ __global__ void map_columns_kernel(int64_t rows, int64_t columns, unsigned tiles
 #pragma unroll
   for (int k = 0; k < at_once; ++k) {
     if (first + k * blockDim.y >= rows) continue;
-    Pack<float, n> results;
+    Pack<Element, n> results;
 #pragma unroll
     for (int j = 0; j < n; ++j) {
       float x[sources], p[parameters];
 #pragma unroll
-      for (int s = 0; s < sources; ++s) x[s] = values[k][s].of[j];
+      for (int s = 0; s < sources; ++s) x[s] = value_of(values[k][s].of[j]);
 #pragma unroll
       for (int q = 0; q < parameters; ++q) p[q] = of_column[q].of[j];
-      results.of[j] = function(x, p);
+      set(results.of[j], function(x, p));
     }
     store(result + (first + k * blockDim.y) * columns + column, results);
   }
 }
 
-// result[row][column] = function(float[sources], float[parameters]), of matrices [rows, columns] and of parameters
-// [columns].
-template <int sources, int parameters, class Function>
-void map_columns(const Context& context, int64_t rows, int64_t columns, float* result, const Pointers<sources>& source,
-                 const Pointers<parameters>& parameter, const Function& function) {
+// result[row][column] = function(float[sources], float[parameters]), of matrices [rows, columns] of f32 or bf16 and of
+// parameters [columns].
+template <int sources, int parameters, class Element, class Function>
+void map_columns(const Context& context, int64_t rows, int64_t columns, Element* result,
+                 const Pointers<sources, Element>& source, const Pointers<parameters>& parameter,
+                 const Function& function) {
   if (rows * columns <= 0) return;
   bool by_packs = columns_by_packs(columns, result);
-  for (const float* one : source.of) by_packs = by_packs && elements_before_pack(one) == 0;
+  for (const Element* one : source.of) by_packs = by_packs && elements_before_pack(one) == 0;
   for (const float* one : parameter.of) by_packs = by_packs && elements_before_pack(one) == 0;
   const int64_t column_packs = by_packs ? columns / pack_size : columns;
   int64_t column_threads = 1;
@@ -194,8 +196,8 @@ void map_columns(const Context& context, int64_t rows, int64_t columns, float* r
   const int64_t tiles = (column_packs + column_threads - 1) / column_threads;
   launch(context, static_cast<unsigned>((rows + rows_of_block - 1) / rows_of_block * tiles),
          dim3(static_cast<unsigned>(column_threads), static_cast<unsigned>(row_threads)), 0,
-         by_packs ? map_columns_kernel<pack_size, sources, parameters, Function>
-                  : map_columns_kernel<1, sources, parameters, Function>,
+         by_packs ? map_columns_kernel<pack_size, sources, parameters, Element, Function>
+                  : map_columns_kernel<1, sources, parameters, Element, Function>,
          rows, columns, static_cast<unsigned>(tiles), function, result, source, parameter);
 }
 
