@@ -89,7 +89,7 @@ void prepare_forward(const Context& context, const float* sums, const float* run
 template <class Element>
 void scale_and_shift(const Context& context, const Element* input, int64_t rows, int64_t channels, ChannelValues values,
                      bool relu, Element* output) {
-  map_columns<1, 2>(context, rows, channels, output, {{input}}, {{values.a, values.b}},
+  map_columns<1, 2>(context, rows, channels, output, {{input}}, Pointers<2>{{values.a, values.b}},
                     [=] __device__(const float(&x)[1], const float(&of_channel)[2]) {
                       const float y = x[0] * of_channel[0] + of_channel[1];
                       return relu && !(y > 0) ? 0.0f : y;

@@ -63,6 +63,9 @@ std::unique_ptr<Kernel> make_batch_norm_bf16_kernel(const Context& context, cons
 std::unique_ptr<Kernel> make_softmax_cross_entropy_bf16_kernel(const Context& context, const KernelRequest& request);
 // Of products of bf16 matrices, which came with those in TF32; inputs of the graph that are f32 are rounded.
 std::unique_ptr<Kernel> make_lstm_bf16_kernel(const Context& context, const KernelRequest& request, void* scratch);
+// conv2d or conv1d; null too where cuDNN has none in bf16.
+std::unique_ptr<Kernel> make_convolution_bf16_kernel(const Context& context, const KernelRequest& request,
+                                                     void* scratch);
 
 // bf16_kernels.cu: null where there is none for this operator, or for this GPU.
 std::unique_ptr<Kernel> make_bf16_kernel(const Context& context, const KernelRequest& request, void* scratch);

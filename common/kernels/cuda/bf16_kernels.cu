@@ -177,11 +177,12 @@ std::unique_ptr<Kernel> make_bf16_kernel(const Context& context, const KernelReq
   if (!context.has_tf32) return nullptr;  // products of bf16 came with those of TF32
   if (auto kernel = make<LinearBf16, Linear>(context, request, scratch)) return kernel;
   if (auto kernel = make_lstm_bf16_kernel(context, request, scratch)) return kernel;
+  if (auto kernel = make_convolution_bf16_kernel(context, request, scratch)) return kernel;
   return make<MatmulBf16, Matmul>(context, request, scratch);
 }
 
 std::string native_bf16_operators(const Context& context) {
-  return std::string(context.has_tf32 ? "linear, matmul, lstm, " : "") +
+  return std::string(context.has_tf32 ? "linear, matmul, conv2d, conv1d, lstm, " : "") +
          "embedding, layer_norm, rms_norm, batch_norm, dropout, softmax_cross_entropy and elementwise operators";
 }
 

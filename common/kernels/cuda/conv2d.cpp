@@ -1,7 +1,10 @@
 #include "common/operators/conv2d.h"
 
+#include <algorithm>
+#include <type_traits>
+
+#include "common/kernels/cuda/bf16_kernel.h"
 #include "common/kernels/cuda/convolution.h"
-#include "common/kernels/cuda/kernels.h"
 
 namespace ff::cuda {
 namespace {
@@ -9,6 +12,9 @@ namespace {
 // A part of a convolution. Where the part sees different padding before and after, it works on a copy of the input
 // with zeros around it. Where it cuts groups it is one convolution a touched group, on channel slices copied out and
 // in.
+// Element: float or Bf16, the type of activations and weights. With Bf16 a sum is rounded before the bias is added and
+// after.
+template <class Element>
 class Conv2dKernel : public Kernel {
  public:
   Conv2dKernel(const Context& context, const Conv2d& conv, const Block& part, bool input_gradient)
@@ -42,55 +48,60 @@ class Conv2dKernel : public Kernel {
   void forward(const KernelArguments& arguments) override {
     ScratchPieces scratch(context_.scratch());
     const Pieces pieces = take_pieces(scratch);
-    const float* input = pad(static_cast<const float*>(arguments.inputs[0]), pieces);
+    const Element* const input = pad(static_cast<const Element*>(arguments.inputs[0]), pieces);
+    Element* const output = typed(arguments.outputs[0]);
     for (const Slice& slice : slices_) {
       const ConvolutionGeometry& geometry = slice.convolution->geometry();
-      const float* weight = arguments.parameters[0] + slice.first_output * weight_row_;
+      const Element* const weight = typed(arguments.parameters[0]) + slice.first_output * weight_row_;
       if (slices_.size() == 1) {
-        slice.convolution->forward(input, weight, arguments.outputs[0], scratch);
+        slice.convolution->forward(input, weight, output, scratch);
         continue;
       }
       take_channels(input, input_[1], slice.first_input, geometry.in_channels, input_pixels(), pieces.input_slice);
       slice.convolution->forward(pieces.input_slice, weight, pieces.output_slice, scratch);
-      put_channels(pieces.output_slice, geometry.out_channels, arguments.outputs[0], output_[1], slice.first_output,
-                   output_pixels());
+      put_channels(pieces.output_slice, geometry.out_channels, output, output_[1], slice.first_output, output_pixels());
     }
-    add_bias(context_, bias_ ? arguments.parameters[1] : nullptr, conv_.relu, output_pixels(), output_[1],
-             arguments.outputs[0]);
+    add_bias<Element>(context_, bias_ ? typed(arguments.parameters[1]) : nullptr, conv_.relu, output_pixels(),
+                      output_[1], output);
   }
 
   void backward(const KernelArguments& arguments) override {
-    const float* gradient = arguments.output_gradients[0];
+    const Element* gradient = typed(arguments.output_gradients[0]);
     if (conv_.relu) {
-      mask_by_positive(context_, arguments.outputs[0], gradient, masked_.data(), volume(output_));
-      gradient = masked_.data();
+      Element* const masked = reinterpret_cast<Element*>(masked_.data());
+      mask_by_positive<Element>(context_, typed(arguments.outputs[0]), gradient, masked, volume(output_));
+      gradient = masked;
     }
     if (bias_ && conv_.trained)
       sum_rows(context_, gradient, output_pixels(), output_[1], arguments.parameter_gradients[1],
                arguments.accumulates(1), context_.scratch());
     ScratchPieces scratch(context_.scratch());
     const Pieces pieces = take_pieces(scratch);
-    const float* input = pad(static_cast<const float*>(arguments.inputs[0]), pieces);
+    const Element* const input = pad(static_cast<const Element*>(arguments.inputs[0]), pieces);
     if (conv_.trained)
       for (const Slice& slice : slices_) backward_weight(slice, input, gradient, arguments, pieces, scratch);
-    float* result = arguments.input_gradients[0];
+    Element* const result = typed(arguments.input_gradients[0]);
     if (!result) return;
-    float* padded = is_padded() ? pieces.padded : result;  // the input's copy has been used
+    Element* const padded = is_padded() ? pieces.padded : result;  // the input's copy has been used
     for (const Slice& slice : slices_)
-      backward_input(slice, gradient, arguments.parameters[0], padded, pieces, scratch);
-    if (is_padded()) copy_block(context_, padded, padded_, result, Block(input_), Block(input_));
+      backward_input(slice, gradient, typed(arguments.parameters[0]), padded, pieces, scratch);
+    if (is_padded()) copy_input(padded, padded_, result, Block(input_));
   }
 
   int64_t workspace_bytes() const override { return masked_.bytes(); }
 
+  bool can_run() const {
+    return std::all_of(slices_.begin(), slices_.end(), [](const Slice& slice) { return slice.convolution->can_run(); });
+  }
+
  private:
   struct Slice {
-    std::unique_ptr<Convolution> convolution;
+    std::unique_ptr<Convolution<Element>> convolution;
     int64_t first_input, first_output;  // channels, within the part's blocks
   };
   // Scratch memory of a run, before that of the convolution.
   struct Pieces {
-    float *padded = nullptr, *input_slice = nullptr, *output_slice = nullptr;
+    Element *padded = nullptr, *input_slice = nullptr, *output_slice = nullptr;
   };
 
   void make_slices(ConvolutionGeometry whole, Interval channels, bool input_gradient) {
@@ -99,7 +110,7 @@ class Conv2dKernel : public Kernel {
     const bool cuts_groups = channels.begin % out_per_group != 0 || channels.end % out_per_group != 0;
     if (first == last || !cuts_groups) {
       whole.groups = last - first + 1;
-      slices_.push_back({std::make_unique<Convolution>(context_, whole, input_gradient), 0, 0});
+      slices_.push_back({std::make_unique<Convolution<Element>>(context_, whole, input_gradient), 0, 0});
       return;
     }
     whole.groups = 1;
@@ -107,13 +118,13 @@ class Conv2dKernel : public Kernel {
     for (int64_t group = first; group <= last; ++group) {
       const Interval own = intersect(channels, Interval{group * out_per_group, (group + 1) * out_per_group});
       whole.out_channels = own.size();
-      slices_.push_back({std::make_unique<Convolution>(context_, whole, input_gradient), (group - first) * in_per_group,
-                         own.begin - channels.begin});
+      slices_.push_back({std::make_unique<Convolution<Element>>(context_, whole, input_gradient),
+                         (group - first) * in_per_group, own.begin - channels.begin});
     }
   }
 
-  void backward_weight(const Slice& slice, const float* input, const float* gradient, const KernelArguments& arguments,
-                       const Pieces& pieces, const ScratchPieces& scratch) const {
+  void backward_weight(const Slice& slice, const Element* input, const Element* gradient,
+                       const KernelArguments& arguments, const Pieces& pieces, const ScratchPieces& scratch) const {
     const ConvolutionGeometry& geometry = slice.convolution->geometry();
     if (slices_.size() > 1) {
       take_channels(input, input_[1], slice.first_input, geometry.in_channels, input_pixels(), pieces.input_slice);
@@ -127,7 +138,7 @@ class Conv2dKernel : public Kernel {
                                        arguments.accumulates(0), scratch);
   }
 
-  void backward_input(const Slice& slice, const float* gradient, const float* weight, float* result,
+  void backward_input(const Slice& slice, const Element* gradient, const Element* weight, Element* result,
                       const Pieces& pieces, const ScratchPieces& scratch) const {
     const ConvolutionGeometry& geometry = slice.convolution->geometry();
     weight += slice.first_output * weight_row_;
@@ -143,12 +154,13 @@ class Conv2dKernel : public Kernel {
 
   Pieces take_pieces(ScratchPieces& scratch) const {
     Pieces pieces;
-    if (is_padded()) pieces.padded = scratch.take(padded_.volume());
+    if (is_padded()) pieces.padded = scratch.template take<Element>(padded_.volume());
     if (slices_.size() == 1) return pieces;
     int64_t most_out = 0;
     for (const Slice& slice : slices_) most_out = std::max(most_out, slice.convolution->geometry().out_channels);
-    pieces.input_slice = scratch.take(input_pixels() * slices_[0].convolution->geometry().in_channels);
-    pieces.output_slice = scratch.take(output_pixels() * most_out);
+    pieces.input_slice =
+        scratch.template take<Element>(input_pixels() * slices_[0].convolution->geometry().in_channels);
+    pieces.output_slice = scratch.template take<Element>(output_pixels() * most_out);
     return pieces;
   }
   int64_t run_scratch_bytes() const {
@@ -159,21 +171,29 @@ class Conv2dKernel : public Kernel {
     return pieces.taken() + most;
   }
 
-  const float* pad(const float* input, const Pieces& pieces) const {
+  const Element* pad(const Element* input, const Pieces& pieces) const {
     if (!is_padded()) return input;
-    fill_zero(context_, pieces.padded, padded_.volume() * element_bytes);
-    copy_block(context_, input, Block(input_), pieces.padded, padded_, Block(input_));
+    fill_zero(context_, pieces.padded, padded_.volume() * static_cast<int64_t>(sizeof(Element)));
+    copy_input(input, Block(input_), pieces.padded, padded_);
     return pieces.padded;
   }
-  void take_channels(const float* source, int64_t channels, int64_t first, int64_t count, int64_t pixels,
-                     float* slice) const {
+  // The input's block, between buffers of more.
+  void copy_input(const Element* source, const Block& source_block, Element* destination,
+                  const Block& destination_block) const {
+    constexpr auto copy = std::is_same_v<Element, Bf16> ? copy_block_bf16 : copy_block;
+    copy(context_, source, source_block, destination, destination_block, Block(input_));
+  }
+  void take_channels(const Element* source, int64_t channels, int64_t first, int64_t count, int64_t pixels,
+                     Element* slice) const {
     copy_columns(context_, source + first, channels, slice, count, pixels, count);
   }
-  void put_channels(const float* slice, int64_t count, float* destination, int64_t channels, int64_t first,
+  void put_channels(const Element* slice, int64_t count, Element* destination, int64_t channels, int64_t first,
                     int64_t pixels) const {
     copy_columns(context_, slice, count, destination + first, channels, pixels, count);
   }
 
+  static const Element* typed(const float* tensor) { return reinterpret_cast<const Element*>(tensor); }
+  static Element* typed(float* tensor) { return reinterpret_cast<Element*>(tensor); }
   bool is_padded() const { return !(padded_ == Block(input_)); }
   int64_t input_pixels() const { return padded_.volume() / padded_[1].size(); }
   int64_t output_pixels() const { return volume(output_) / output_[1]; }
@@ -185,19 +205,60 @@ class Conv2dKernel : public Kernel {
   Shape input_, output_;
   Block padded_;  // the input with the padding that cuDNN cannot add, in the coordinates of the input block
   Vector<Slice> slices_;
-  Memory<float> masked_;  // gradient after the relu
+  Memory<float> masked_;  // gradient after the relu; in bf16 as large as in f32
 };
+
+// The kernel on bf16, with f32 inputs of the graph and f32 weights rounded before.
+class Conv2dBf16 : public Bf16Kernel {
+ public:
+  Conv2dBf16(const Context& context, const KernelRequest& request, const Conv2d& conv, const Block& part, void* scratch)
+      : Bf16Kernel(context, request, scratch), kernel_(context, conv, part, request.input_gradients[0]) {}
+
+  bool can_run() const { return kernel_.can_run(); }
+  void forward(const KernelArguments& arguments) override { kernel_.forward(rounded(arguments, forward_scratch())); }
+  void backward(const KernelArguments& arguments) override { kernel_.backward(rounded(arguments, backward_scratch())); }
+  int64_t workspace_bytes() const override { return kernel_.workspace_bytes(); }
+
+ private:
+  KernelArguments rounded(const KernelArguments& arguments, Scratch scratch) const {
+    KernelArguments result = arguments;
+    result.inputs[0] = input(arguments, 0, scratch);
+    for (const int p : arguments.parameters.indices())
+      result.parameters[p] = reinterpret_cast<const float*>(parameter(arguments, p, scratch));
+    return result;
+  }
+
+  Conv2dKernel<Bf16> kernel_;
+};
+
+// With the definition of a convolution of images, and a part of it.
+template <class Make>
+std::unique_ptr<Kernel> of_images(const KernelRequest& request, const Make& make) {
+  if (const auto* const conv = dynamic_cast<const Conv2d*>(&request.definition)) return make(*conv, request.part);
+  const auto* const sequence = dynamic_cast<const Conv1d*>(&request.definition);
+  return sequence ? make(sequence->image, to_image(request.part)) : nullptr;
+}
+
+std::unique_ptr<Kernel> make_kernel(const Context& context, const KernelRequest& request) {
+  return of_images(request, [&](const Conv2d& conv, const Block& part) {
+    return std::make_unique<Conv2dKernel<float>>(context, conv, part, request.input_gradients[0]);
+  });
+}
 
 }  // namespace
 
 std::unique_ptr<Kernel> make_conv2d_kernel(const Context& context, const KernelRequest& request) {
-  return std::make_unique<Conv2dKernel>(context, dynamic_cast<const Conv2d&>(request.definition), request.part,
-                                        request.input_gradients[0]);
+  return make_kernel(context, request);
 }
-
 std::unique_ptr<Kernel> make_conv1d_kernel(const Context& context, const KernelRequest& request) {
-  const Conv1d& sequence = dynamic_cast<const Conv1d&>(request.definition);
-  return std::make_unique<Conv2dKernel>(context, sequence.image, to_image(request.part), request.input_gradients[0]);
+  return make_kernel(context, request);
+}
+std::unique_ptr<Kernel> make_convolution_bf16_kernel(const Context& context, const KernelRequest& request,
+                                                     void* scratch) {
+  return of_images(request, [&](const Conv2d& conv, const Block& part) -> std::unique_ptr<Kernel> {
+    auto kernel = std::make_unique<Conv2dBf16>(context, request, conv, part, scratch);
+    return kernel->can_run() ? std::move(kernel) : nullptr;
+  });
 }
 
 }  // namespace ff::cuda

@@ -1,5 +1,6 @@
 // One convolution and its gradients by cuDNN, on dense channels-last blocks and row-major weights, with the same
-// padding on both sides.
+// padding on both sides, of f32 or bf16. Sums are f32; gradients of weights are f32 too, those of bf16 are rounded to
+// it before they are added.
 //
 // Each pass can be computed in several ways, and which one is fastest depends on the geometry, the device and the
 // precision, whence it is measured:
@@ -13,6 +14,7 @@
 
 #include <string>
 
+#include "common/kernels/bf16.h"
 #include "common/kernels/cuda/context.h"
 #include "common/vector.h"
 
@@ -28,6 +30,8 @@ struct ConvolutionGeometry {
   std::string text() const;
 };
 
+// Element: float or Bf16.
+template <class Element>
 class Convolution {
  public:
   Convolution(const Context& context, const ConvolutionGeometry& geometry, bool input_gradient);
@@ -35,11 +39,14 @@ class Convolution {
   Convolution(const Convolution&) = delete;
   Convolution& operator=(const Convolution&) = delete;
 
+  // Whether there is a way for each pass. In f32 the constructor throws where there is none.
+  bool can_run() const;
+
   // Each takes its scratch memory from `scratch`.
-  void forward(const float* input, const float* weight, float* output, ScratchPieces scratch) const;
-  void backward_input(const float* weight, const float* output_gradient, float* input_gradient,
+  void forward(const Element* input, const Element* weight, Element* output, ScratchPieces scratch) const;
+  void backward_input(const Element* weight, const Element* output_gradient, Element* input_gradient,
                       ScratchPieces scratch) const;
-  void backward_weight(const float* input, const float* output_gradient, float* weight_gradient, bool add,
+  void backward_weight(const Element* input, const Element* output_gradient, float* weight_gradient, bool add,
                        ScratchPieces scratch) const;
 
   int64_t scratch_bytes() const;  // of the pass that takes most
@@ -54,22 +61,29 @@ class Convolution {
   const ConvolutionChoice& choice(Pass pass) const { return choices_[static_cast<int>(pass)]; }
   void choose(Pass pass);
   ConvolutionChoice measured(Pass pass) const;
-  ConvolutionChoice fastest_algorithm(Pass pass, Method method, float* input, float* weight, float* output,
+  // `input`, `weight`, `output`: the values, or the gradients where the pass makes or uses those; backward_weight
+  // writes `weight_gradient` alone. The pass's result is the one that it is named by.
+  struct Operands {
+    Element *input, *weight, *output;
+    float* weight_gradient = nullptr;
+    bool add = false;  // to the weights' gradient
+  };
+  ConvolutionChoice fastest_algorithm(Pass pass, Method method, const Operands& operands,
                                       Memory<char>& workspace) const;
-  void run(Pass pass, const ConvolutionChoice& choice, float* input, float* weight, float* output, bool add,
-           ScratchPieces scratch) const;
-  void run_on_weight(Pass pass, const ConvolutionChoice& choice, float* input, float* weight, float* output,
+  void run(Pass pass, const ConvolutionChoice& choice, const Operands& operands, ScratchPieces scratch) const;
+  void run_on_weight(Pass pass, const ConvolutionChoice& choice, const Operands& operands, Element* weight,
                      ScratchPieces scratch) const;
-  void run_product(Pass pass, float* input, float* weight, float* output, bool add) const;
-  void run_cudnn(Pass pass, const ConvolutionChoice& choice, float* input, float* weight, float* output,
+  void run_product(Pass pass, const Operands& operands) const;
+  void run_cudnn(Pass pass, const ConvolutionChoice& choice, Element* input, Element* weight, Element* output,
                  void* workspace) const;
   int64_t scratch_bytes(const ConvolutionChoice& choice) const;
   bool is_product() const;
-  static bool aligned(const float* memory);
+  static bool aligned(const void* memory);
   bool weight_order_agrees() const;  // [out, in, kernel] is [out, kernel, in]
 
   const Context& context_;
   ConvolutionGeometry geometry_;
+  bool input_gradient_;
   std::unique_ptr<Layout> channels_last_, channels_first_;
   Array<ConvolutionChoice, 3> choices_;  // by Pass
 };

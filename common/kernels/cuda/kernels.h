@@ -50,18 +50,23 @@ void mask_by_positive(const Context& context, const Element* gate, const Element
 template <class Element>
 void tanh_gradient(const Context& context, const Element* output, const Element* gradient, Element* result,
                    int64_t elements);
-// values [rows, columns] += bias [columns], if any, then relu, if asked for.
-void add_bias(const Context& context, const float* bias, bool relu, int64_t rows, int64_t columns, float* values);
+// values [rows, columns] += bias [columns], if any, then relu, if asked for; of f32 or bf16.
+template <class Element>
+void add_bias(const Context& context, const Element* bias, bool relu, int64_t rows, int64_t columns, Element* values);
 // [rows, columns], of f32 or bf16, -> [columns]. `scratch`: sum_rows_scratch_bytes.
 template <class Element>
 void sum_rows(const Context& context, const Element* matrix, int64_t rows, int64_t columns, float* sums, bool add,
               void* scratch);
 int64_t sum_rows_scratch_bytes(const Context& context, int64_t rows, int64_t columns);
-// destination[c][r] = (destination[c][r] +) source[r][c] for every one of `count` matrices [rows, columns].
-void transpose(const Context& context, const float* source, int64_t count, int64_t rows, int64_t columns,
-               float* destination, bool add = false);
-// `rows` rows of `width` elements out of matrices with `source_stride` and `destination_stride` elements a row.
-void copy_columns(const Context& context, const float* source, int64_t source_stride, float* destination,
+// destination[c][r] = (destination[c][r] +) source[r][c] for every one of `count` matrices [rows, columns]; of f32 or
+// bf16, or of bf16 to f32.
+template <class Source, class Destination>
+void transpose(const Context& context, const Source* source, int64_t count, int64_t rows, int64_t columns,
+               Destination* destination, bool add = false);
+// `rows` rows of `width` elements out of matrices with `source_stride` and `destination_stride` elements a row; of
+// f32 or bf16.
+template <class Element>
+void copy_columns(const Context& context, const Element* source, int64_t source_stride, Element* destination,
                   int64_t destination_stride, int64_t rows, int64_t width);
 // Keeps the stream busy for so long, so that work submitted meanwhile begins without gaps.
 void keep_busy(const Context& context, int64_t nanoseconds);

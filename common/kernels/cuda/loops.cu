@@ -10,8 +10,9 @@ constexpr int tile = 32, tile_rows = 8;
 
 // A block moves one tile, through shared memory so that reads and writes are both along rows. One more column than a
 // tile has spares bank conflicts.
-__global__ void transpose_kernel(const float* source, int64_t rows, int64_t columns, int64_t row_tiles,
-                                 int64_t column_tiles, bool add, float* destination) {
+template <class Source, class Destination>
+__global__ void transpose_kernel(const Source* source, int64_t rows, int64_t columns, int64_t row_tiles,
+                                 int64_t column_tiles, bool add, Destination* destination) {
   __shared__ float values[tile][tile + 1];
   int64_t rest = blockIdx.x;
   const int64_t first_column = rest % column_tiles * tile;
@@ -20,14 +21,14 @@ __global__ void transpose_kernel(const float* source, int64_t rows, int64_t colu
   const int64_t offset = rest / row_tiles * rows * columns;
   for (int r = threadIdx.y; r < tile; r += tile_rows) {
     const int64_t row = first_row + r, column = first_column + threadIdx.x;
-    if (row < rows && column < columns) values[r][threadIdx.x] = source[offset + row * columns + column];
+    if (row < rows && column < columns) values[r][threadIdx.x] = value_of(source[offset + row * columns + column]);
   }
   __syncthreads();
   for (int c = threadIdx.y; c < tile; c += tile_rows) {
     const int64_t column = first_column + c, row = first_row + threadIdx.x;
     if (row >= rows || column >= columns) continue;
-    float& target = destination[offset + column * rows + row];
-    target = add ? target + values[threadIdx.x][c] : values[threadIdx.x][c];
+    Destination& target = destination[offset + column * rows + row];
+    set(target, (add ? value_of(target) : 0.0f) + values[threadIdx.x][c]);
   }
 }
 
@@ -90,15 +91,18 @@ void tanh_gradient(const Context& context, const Element* output, const Element*
 template void tanh_gradient(const Context&, const float*, const float*, float*, int64_t);
 template void tanh_gradient(const Context&, const uint16_t*, const uint16_t*, uint16_t*, int64_t);
 
-void add_bias(const Context& context, const float* bias, bool relu, int64_t rows, int64_t columns, float* values) {
+template <class Element>
+void add_bias(const Context& context, const Element* bias, bool relu, int64_t rows, int64_t columns, Element* values) {
   if (bias)
-    map_columns<1, 1, float>(context, rows, columns, values, {{values}}, {{bias}},
+    map_columns<1, 1>(context, rows, columns, values, Pointers<1, Element>{{values}}, Pointers<1, Element>{{bias}},
                       [=] __device__(const float(&value)[1], const float(&of_column)[1]) {
                         const float sum = value[0] + of_column[0];
                         return relu && !(sum > 0) ? 0.0f : sum;
                       });
-  else if (relu) mask_by_positive(context, values, values, values, rows * columns);
+  else if (relu) mask_by_positive<Element>(context, values, values, values, rows * columns);
 }
+template void add_bias(const Context&, const float*, bool, int64_t, int64_t, float*);
+template void add_bias(const Context&, const uint16_t*, bool, int64_t, int64_t, uint16_t*);
 
 int64_t sum_rows_scratch_bytes(const Context& context, int64_t rows, int64_t columns) {
   return column_sums_scratch_bytes<1>(context, rows, columns);
@@ -125,21 +129,28 @@ void sum_rows(const Context& context, const Element* matrix, int64_t rows, int64
 template void sum_rows(const Context&, const float*, int64_t, int64_t, float*, bool, void*);
 template void sum_rows(const Context&, const uint16_t*, int64_t, int64_t, float*, bool, void*);
 
-void transpose(const Context& context, const float* source, int64_t count, int64_t rows, int64_t columns,
-               float* destination, bool add) {
+template <class Source, class Destination>
+void transpose(const Context& context, const Source* source, int64_t count, int64_t rows, int64_t columns,
+               Destination* destination, bool add) {
   if (count * rows * columns == 0) return;
   const int64_t row_tiles = (rows + tile - 1) / tile, column_tiles = (columns + tile - 1) / tile;
-  launch(context, static_cast<unsigned>(count * row_tiles * column_tiles), dim3(tile, tile_rows), 0, transpose_kernel,
-         source, rows, columns, row_tiles, column_tiles, add, destination);
+  launch(context, static_cast<unsigned>(count * row_tiles * column_tiles), dim3(tile, tile_rows), 0,
+         transpose_kernel<Source, Destination>, source, rows, columns, row_tiles, column_tiles, add, destination);
 }
+template void transpose(const Context&, const float*, int64_t, int64_t, int64_t, float*, bool);
+template void transpose(const Context&, const uint16_t*, int64_t, int64_t, int64_t, uint16_t*, bool);
+template void transpose(const Context&, const uint16_t*, int64_t, int64_t, int64_t, float*, bool);
 
-void copy_columns(const Context& context, const float* source, int64_t source_stride, float* destination,
+template <class Element>
+void copy_columns(const Context& context, const Element* source, int64_t source_stride, Element* destination,
                   int64_t destination_stride, int64_t rows, int64_t width) {
   for_each_index(context, rows * width, [=] __device__(int64_t i) {
     const int64_t row = i / width, column = i - row * width;
     destination[row * destination_stride + column] = source[row * source_stride + column];
   });
 }
+template void copy_columns(const Context&, const float*, int64_t, float*, int64_t, int64_t, int64_t);
+template void copy_columns(const Context&, const uint16_t*, int64_t, uint16_t*, int64_t, int64_t, int64_t);
 
 void keep_busy(const Context& context, int64_t nanoseconds) {
   int clock_khz = 0;

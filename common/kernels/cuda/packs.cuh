@@ -145,9 +145,9 @@ struct Pointers {
 };
 
 // A thread has the parameters of its columns and `at_once` rows.
-template <int n, int sources, int parameters, class Element, class Function>
+template <int n, int sources, int parameters, class Element, class Parameter, class Function>
 __global__ void map_columns_kernel(int64_t rows, int64_t columns, unsigned tiles, Function function, Element* result,
-                                   Pointers<sources, Element> source, Pointers<parameters> parameter) {
+                                   Pointers<sources, Element> source, Pointers<parameters, Parameter> parameter) {
   constexpr int at_once = 4;
   const int64_t column = (static_cast<int64_t>(blockIdx.x % tiles) * blockDim.x + threadIdx.x) * n,
                 first = static_cast<int64_t>(blockIdx.x / tiles) * blockDim.y * at_once + threadIdx.y;
@@ -155,7 +155,7 @@ __global__ void map_columns_kernel(int64_t rows, int64_t columns, unsigned tiles
   Pack<float, n> of_column[parameters];
   Pack<Element, n> values[at_once][sources];
 #pragma unroll
-  for (int p = 0; p < parameters; ++p) of_column[p] = load<n>(parameter.of[p] + column);
+  for (int p = 0; p < parameters; ++p) of_column[p] = load_values<n>(parameter.of[p] + column);
 #pragma unroll
   for (int k = 0; k < at_once; ++k)
     if (first + k * blockDim.y < rows)
@@ -180,15 +180,15 @@ __global__ void map_columns_kernel(int64_t rows, int64_t columns, unsigned tiles
 }
 
 // result[row][column] = function(float[sources], float[parameters]), of matrices [rows, columns] of f32 or bf16 and of
-// parameters [columns].
-template <int sources, int parameters, class Element, class Function>
+// parameters [columns], of f32 or bf16.
+template <int sources, int parameters, class Element, class Parameter, class Function>
 void map_columns(const Context& context, int64_t rows, int64_t columns, Element* result,
-                 const Pointers<sources, Element>& source, const Pointers<parameters>& parameter,
+                 const Pointers<sources, Element>& source, const Pointers<parameters, Parameter>& parameter,
                  const Function& function) {
   if (rows * columns <= 0) return;
   bool by_packs = columns_by_packs(columns, result);
   for (const Element* one : source.of) by_packs = by_packs && elements_before_pack(one) == 0;
-  for (const float* one : parameter.of) by_packs = by_packs && elements_before_pack(one) == 0;
+  for (const Parameter* one : parameter.of) by_packs = by_packs && elements_before_pack(one) == 0;
   const int64_t column_packs = by_packs ? columns / pack_size : columns;
   int64_t column_threads = 1;
   while (column_threads < 64 && column_threads < column_packs) column_threads *= 2;
@@ -196,8 +196,8 @@ void map_columns(const Context& context, int64_t rows, int64_t columns, Element*
   const int64_t tiles = (column_packs + column_threads - 1) / column_threads;
   launch(context, static_cast<unsigned>((rows + rows_of_block - 1) / rows_of_block * tiles),
          dim3(static_cast<unsigned>(column_threads), static_cast<unsigned>(row_threads)), 0,
-         by_packs ? map_columns_kernel<pack_size, sources, parameters, Element, Function>
-                  : map_columns_kernel<1, sources, parameters, Element, Function>,
+         by_packs ? map_columns_kernel<pack_size, sources, parameters, Element, Parameter, Function>
+                  : map_columns_kernel<1, sources, parameters, Element, Parameter, Function>,
          rows, columns, static_cast<unsigned>(tiles), function, result, source, parameter);
 }
 

@@ -7,6 +7,7 @@
 #include <array>
 #include <vector>
 
+#include "common/kernels/bf16.h"
 #include "library.h"
 
 using namespace cuda_stand_in;
@@ -18,16 +19,19 @@ struct CudnnStandInHandle {
 struct CudnnStandInTensor {
   bool set = false, channels_last = false;
   std::array<int, 4> sizes{};  // n c h w
+  cudnnDataType_t type = CUDNN_DATA_FLOAT;
 };
 struct CudnnStandInFilter {
   bool set = false, channels_last = false;
   std::array<int, 4> sizes{};  // k c h w
+  cudnnDataType_t type = CUDNN_DATA_FLOAT;
 };
 struct CudnnStandInConvolution {
   bool set = false;
   std::array<int, 2> padding{}, stride{}, dilation{};
   int groups = 1;
   cudnnMathType_t math = CUDNN_DEFAULT_MATH;
+  cudnnDataType_t compute_type = CUDNN_DATA_FLOAT;
 };
 
 namespace {
@@ -77,6 +81,9 @@ struct Problem {
       return fail(CUDNN_STATUS_BAD_PARAM, "a descriptor was not set");
     if (input.channels_last != output.channels_last || input.channels_last != weight.channels_last)
       return fail(CUDNN_STATUS_NOT_SUPPORTED, "the layouts of the descriptors differ");
+    // TRUE_FLOAT_CONFIG and PSEUDO_BFLOAT16_CONFIG of the API reference.
+    if (input.type != output.type || input.type != weight.type || convolution.compute_type != CUDNN_DATA_FLOAT)
+      return fail(CUDNN_STATUS_NOT_SUPPORTED, "the data types of the descriptors");
     if (input.sizes[1] != weight.sizes[1] * convolution.groups || output.sizes[1] != weight.sizes[0] ||
         weight.sizes[0] % convolution.groups != 0)
       return fail(CUDNN_STATUS_BAD_PARAM, "the numbers of channels do not agree");
@@ -94,6 +101,8 @@ struct Problem {
     const size_t elements = count(output.sizes);
     return elements * sizeof(float) * static_cast<size_t>(algorithm.workspace_floats_of_output) + 256;
   }
+  bool is_bf16() const { return input.type == CUDNN_DATA_BFLOAT16; }
+  size_t element_bytes() const { return is_bf16() ? sizeof(ff::Bf16) : sizeof(float); }
   static size_t count(const std::array<int, 4>& sizes) {
     size_t product = 1;
     for (int size : sizes) product *= static_cast<size_t>(size);
@@ -134,15 +143,23 @@ void each_term(const Problem& p, const Use& use) {
           }
 }
 
+double number(float value) { return static_cast<double>(value); }
+double number(ff::Bf16 value) { return static_cast<double>(ff::f32_of(value)); }
+void set(float& result, double value) { result = static_cast<float>(value); }
+void set(ff::Bf16& result, double value) { result = ff::bf16_of(static_cast<float>(value)); }
+float operand(float value, bool tf32) { return tf32 ? to_tf32(value) : value; }
+ff::Bf16 operand(ff::Bf16 value, bool) { return value; }
+
+template <class Element>
 void compute(const Problem& p, const LibraryCall& call, bool tf32, bool deterministic, float alpha, float beta,
-             float* input, float* weight, float* output) {
+             Element* input, Element* weight, Element* output) {
   const size_t sizes[] = {Problem::count(p.input.sizes), Problem::count(p.weight.sizes),
                           Problem::count(p.output.sizes)};
-  float* const memory[] = {input, weight, output};
+  Element* const memory[] = {input, weight, output};
   const char* const names[] = {"the input", "the weights", "the output"};
   const int result = p.pass == Pass::forward ? 2 : p.pass == Pass::backward_data ? 0 : 1;
   for (int i = 0; i < 3; ++i) {
-    const size_t bytes = sizes[i] * sizeof(float);
+    const size_t bytes = sizes[i] * sizeof(Element);
     if ((i != result || beta != 0) && !call.reads(names[i], memory[i], bytes)) return;
     if (i == result && !call.writes(names[i], memory[i], bytes)) return;
     if (reinterpret_cast<uintptr_t>(memory[i]) % 16 != 0) {
@@ -151,9 +168,7 @@ void compute(const Problem& p, const LibraryCall& call, bool tf32, bool determin
     }
   }
   std::vector<double> sums(sizes[result]);
-  const auto value = [&](const float* from, int64_t at) {
-    return static_cast<double>(tf32 ? to_tf32(from[at]) : from[at]);
-  };
+  const auto value = [&](const Element* from, int64_t at) { return number(operand(from[at], tf32)); };
   each_term(p, [&](const Term& term) {
     if (result == 2) sums[static_cast<size_t>(term.output)] += value(input, term.input) * value(weight, term.weight);
     else if (result == 0)
@@ -162,8 +177,8 @@ void compute(const Problem& p, const LibraryCall& call, bool tf32, bool determin
   });
   const double off = deterministic ? 1 : 1 + static_cast<double>(next_random() % 3) * 1e-7;
   for (size_t i = 0; i < sums.size(); ++i)
-    memory[result][i] = static_cast<float>(static_cast<double>(alpha) * sums[i] * off +
-                                           (beta != 0 ? static_cast<double>(beta * memory[result][i]) : 0.0));
+    set(memory[result][i], static_cast<double>(alpha) * sums[i] * off +
+                               (beta != 0 ? static_cast<double>(beta) * number(memory[result][i]) : 0.0));
 }
 
 // alpha and beta; where the tensors lie.
@@ -189,10 +204,14 @@ cudnnStatus_t run(cudnnHandle_t handle, const Problem& problem, int number, cons
   work->name = name;
   const float alpha = *static_cast<const float*>(operands.alpha), beta = *static_cast<const float*>(operands.beta);
   work->run = [=, deterministic = chosen->determinism == CUDNN_DETERMINISTIC] {
-    const auto memory = [](const void* address) { return static_cast<float*>(const_cast<void*>(address)); };
-    if (call.takes_workspace(workspace, needed))
+    if (!call.takes_workspace(workspace, needed)) return Progress::done;
+    const auto with = [&]<class Element>(Element) {
+      const auto memory = [](const void* address) { return static_cast<Element*>(const_cast<void*>(address)); };
       compute(problem, call, problem.convolution.math != CUDNN_FMA_MATH, deterministic, alpha, beta,
               memory(operands.input), memory(operands.weight), memory(operands.output));
+    };
+    if (problem.is_bf16()) with(ff::Bf16{});
+    else with(0.0f);
     return Progress::done;
   };
   return submit(handle->stream, work) == cudaSuccess ? CUDNN_STATUS_SUCCESS : CUDNN_STATUS_EXECUTION_FAILED;
@@ -223,9 +242,11 @@ cudnnStatus_t find(cudnnHandle_t handle, const Problem& problem, int most, int* 
   *found = std::min(most, static_cast<int>(all.size()));
   std::copy_n(all.begin(), *found, results);
   const Opened opened;  // the search writes the result's memory
-  if (const std::string wrong = check_range(handle->device, result, result_elements * 4, Access::write); !wrong.empty())
+  if (const std::string wrong =
+          check_range(handle->device, result, result_elements * problem.element_bytes(), Access::write);
+      !wrong.empty())
     return fail(CUDNN_STATUS_BAD_PARAM, "the result's memory is too small");
-  std::memset(result, 0, result_elements * sizeof(float));
+  std::memset(result, 0, result_elements * problem.element_bytes());
   return CUDNN_STATUS_SUCCESS;
 }
 
@@ -285,24 +306,25 @@ FF_CREATE(Convolution, CudnnStandInConvolution)
 #undef FF_CREATE
 
 cudnnStatus_t cudnnSetTensor4dDescriptor(cudnnTensorDescriptor_t descriptor, cudnnTensorFormat_t format,
-                                         cudnnDataType_t, int n, int c, int h, int w) {
+                                         cudnnDataType_t type, int n, int c, int h, int w) {
   if (!positive({n, c, h, w})) return fail(CUDNN_STATUS_BAD_PARAM, "a size of a tensor is not positive");
-  *descriptor = {true, format == CUDNN_TENSOR_NHWC, {n, c, h, w}};
+  *descriptor = {true, format == CUDNN_TENSOR_NHWC, {n, c, h, w}, type};
   return CUDNN_STATUS_SUCCESS;
 }
-cudnnStatus_t cudnnSetFilter4dDescriptor(cudnnFilterDescriptor_t descriptor, cudnnDataType_t,
+cudnnStatus_t cudnnSetFilter4dDescriptor(cudnnFilterDescriptor_t descriptor, cudnnDataType_t type,
                                          cudnnTensorFormat_t format, int k, int c, int h, int w) {
   if (!positive({k, c, h, w})) return fail(CUDNN_STATUS_BAD_PARAM, "a size of a filter is not positive");
-  *descriptor = {true, format == CUDNN_TENSOR_NHWC, {k, c, h, w}};
+  *descriptor = {true, format == CUDNN_TENSOR_NHWC, {k, c, h, w}, type};
   return CUDNN_STATUS_SUCCESS;
 }
 cudnnStatus_t cudnnSetConvolution2dDescriptor(cudnnConvolutionDescriptor_t descriptor, int pad_h, int pad_w,
                                               int stride_h, int stride_w, int dilation_h, int dilation_w,
-                                              cudnnConvolutionMode_t mode, cudnnDataType_t) {
+                                              cudnnConvolutionMode_t mode, cudnnDataType_t compute_type) {
   if (pad_h < 0 || pad_w < 0 || !positive({stride_h, stride_w, dilation_h, dilation_w}))
     return fail(CUDNN_STATUS_BAD_PARAM, "padding, stride or dilation");
   if (mode != CUDNN_CROSS_CORRELATION) return fail(CUDNN_STATUS_NOT_SUPPORTED, "the stand-in flips no filters");
-  *descriptor = {true, {pad_h, pad_w}, {stride_h, stride_w}, {dilation_h, dilation_w}, 1, CUDNN_DEFAULT_MATH};
+  *descriptor = {true, {pad_h, pad_w},     {stride_h, stride_w}, {dilation_h, dilation_w},
+                 1,    CUDNN_DEFAULT_MATH, compute_type};
   return CUDNN_STATUS_SUCCESS;
 }
 cudnnStatus_t cudnnSetConvolutionGroupCount(cudnnConvolutionDescriptor_t descriptor, int groups) {

@@ -10,7 +10,7 @@ enum cudnnStatus_t {
   CUDNN_STATUS_EXECUTION_FAILED = 5000,
 };
 enum cudnnTensorFormat_t { CUDNN_TENSOR_NCHW, CUDNN_TENSOR_NHWC };
-enum cudnnDataType_t { CUDNN_DATA_FLOAT = 0 };
+enum cudnnDataType_t { CUDNN_DATA_FLOAT = 0, CUDNN_DATA_BFLOAT16 = 9 };
 enum cudnnMathType_t {
   CUDNN_DEFAULT_MATH,
   CUDNN_TENSOR_OP_MATH,
