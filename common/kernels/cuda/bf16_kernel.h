@@ -61,6 +61,10 @@ std::unique_ptr<Kernel> make_layer_norm_bf16_kernel(const Context& context, cons
 std::unique_ptr<Kernel> make_rms_norm_bf16_kernel(const Context& context, const KernelRequest& request);
 std::unique_ptr<Kernel> make_batch_norm_bf16_kernel(const Context& context, const KernelRequest& request);
 std::unique_ptr<Kernel> make_softmax_cross_entropy_bf16_kernel(const Context& context, const KernelRequest& request);
+std::unique_ptr<Kernel> make_pool_bf16_kernel(const Context& context, const KernelRequest& request);  // 2d, 1d
+std::unique_ptr<Kernel> make_mean_bf16_kernel(const Context& context, const KernelRequest& request);
+// Operators of common/operators/rearrange.h.
+std::unique_ptr<Kernel> make_rearrange_bf16_kernel(const Context& context, const KernelRequest& request);
 // Of products of bf16 matrices, which came with those in TF32; inputs of the graph that are f32 are rounded.
 std::unique_ptr<Kernel> make_lstm_bf16_kernel(const Context& context, const KernelRequest& request, void* scratch);
 // conv2d or conv1d; null too where cuDNN has none in bf16.

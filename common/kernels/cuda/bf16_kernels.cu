@@ -172,7 +172,8 @@ std::unique_ptr<Kernel> make_bf16_kernel(const Context& context, const KernelReq
   if (std::none_of(inputs.begin(), inputs.end(), [](const auto& input) { return input.type == DataType::f32; }))
     for (const auto make_kernel :
          {make_elementwise_bf16_kernel, make_dropout_bf16_kernel, make_layer_norm_bf16_kernel,
-          make_rms_norm_bf16_kernel, make_batch_norm_bf16_kernel, make_softmax_cross_entropy_bf16_kernel})
+          make_rms_norm_bf16_kernel, make_batch_norm_bf16_kernel, make_softmax_cross_entropy_bf16_kernel,
+          make_pool_bf16_kernel, make_mean_bf16_kernel, make_rearrange_bf16_kernel})
       if (auto kernel = make_kernel(context, request)) return kernel;
   if (!context.has_tf32) return nullptr;  // products of bf16 came with those of TF32
   if (auto kernel = make<LinearBf16, Linear>(context, request, scratch)) return kernel;

@@ -1,5 +1,3 @@
-#include <type_traits>
-
 #include "common/kernels/bf16.h"
 #include "common/kernels/cuda/device.cuh"
 #include "common/kernels/cuda/kernels.h"
@@ -74,7 +72,8 @@ bool transposes_matrices(const StridedLoops& loops) {
          (a == 0 || (loops.from[0] == matrix && loops.to[0] == matrix));
 }
 
-void run_as_matrices(const Context& context, const StridedLoops& loops, const float* source, float* destination,
+template <class Element>
+void run_as_matrices(const Context& context, const StridedLoops& loops, const Element* source, Element* destination,
                      bool add) {
   const int64_t count = loops.depth == 3 ? loops.sizes[0] : 1;
   transpose(context, source, count, loops.sizes[loops.depth - 1], loops.sizes[loops.depth - 2], destination, add);
@@ -116,7 +115,7 @@ void run(const Context& context, const StridedLoops& all, const Element* source,
     copy_bytes(context, source, destination, count * static_cast<int64_t>(sizeof(Element)));
     return;
   }
-  if constexpr (std::is_same_v<Element, float> && move != Move::zero)
+  if constexpr (move != Move::zero)
     if (transposes_matrices(loops)) return run_as_matrices(context, loops, source, destination, move == Move::add);
   using Elements = Pack<Element, pack_size>;
   if (elements_before_pack(source) == 0 && elements_before_pack(destination) == 0 && become_packs(loops))
@@ -170,14 +169,20 @@ void add_block(const Context& context, const float* source, const Block& source_
   move_block<Move::add>(context, source, source_block, destination, destination_block, region);
 }
 
-void zero_block(const Context& context, float* destination, const Block& destination_block, const Block& region) {
-  move_block<Move::zero>(context, static_cast<const float*>(destination), destination_block, destination,
+template <class Element>
+void zero_block(const Context& context, Element* destination, const Block& destination_block, const Block& region) {
+  move_block<Move::zero>(context, static_cast<const Element*>(destination), destination_block, destination,
                          destination_block, region);
 }
+template void zero_block(const Context&, float*, const Block&, const Block&);
+template void zero_block(const Context&, Bf16*, const Block&, const Block&);
 
-void copy_strided(const Context& context, const StridedLoops& loops, const float* source, float* destination) {
+template <class Element>
+void copy_strided(const Context& context, const StridedLoops& loops, const Element* source, Element* destination) {
   run<Move::copy>(context, loops, source, destination);
 }
+template void copy_strided(const Context&, const StridedLoops&, const float*, float*);
+template void copy_strided(const Context&, const StridedLoops&, const Bf16*, Bf16*);
 
 void add_strided(const Context& context, const StridedLoops& loops, const float* source, float* destination) {
   run<Move::add>(context, loops, source, destination);

@@ -86,14 +86,16 @@ void copy_block_bf16(const Context& context, const void* source, const Block& so
                      const Block& destination_block, const Block& region);
 void add_block_bf16(const Context& context, const void* source, const Block& source_block, void* destination,
                     const Block& destination_block, const Block& region);
-void zero_block(const Context& context, float* destination, const Block& destination_block, const Block& region);
+template <class Element>  // f32 or bf16
+void zero_block(const Context& context, Element* destination, const Block& destination_block, const Block& region);
 // Elements [sizes] from strides `from` to strides `to`.
 constexpr int most_strides = Block::max_rank;
 struct StridedLoops {
   int depth = 0;
   int64_t sizes[most_strides], from[most_strides], to[most_strides];
 };
-void copy_strided(const Context& context, const StridedLoops& loops, const float* source, float* destination);
+template <class Element>  // f32 or bf16
+void copy_strided(const Context& context, const StridedLoops& loops, const Element* source, Element* destination);
 void add_strided(const Context& context, const StridedLoops& loops, const float* source, float* destination);
 
 // embedding.cu: output [count, channels], rows of a table of f32 or bf16, which has these rows of the vocabulary; other

@@ -1,35 +1,39 @@
 #include "common/operators/mean.h"
 
+#include "common/kernels/cuda/bf16_kernel.h"
 #include "common/kernels/cuda/device.cuh"
-#include "common/kernels/cuda/kernels.h"
+#include "common/kernels/cuda/packs.cuh"
 
 namespace ff::cuda {
 namespace {
 
 // [samples, positions, channels] -> [samples, channels]: sequences and images are both stored so. As the sums down the
-// columns of a matrix [positions, samples x channels].
-void mean_forward(const Context& context, const float* input, int64_t samples, int64_t positions, int64_t channels,
-                  float* output) {
+// columns of a matrix [positions, samples x channels]. Element: float or Bf16.
+template <class Element>
+void mean_forward(const Context& context, const Element* input, int64_t samples, int64_t positions, int64_t channels,
+                  Element* output) {
   const double factor = 1.0 / static_cast<double>(positions);
   column_sums<1>(
       context, positions, samples * channels,
       [=] __device__(int64_t position, int64_t i) {  // (sample positions + position) channels + channel
         const int64_t sample = i / channels;
-        return Sums<1>{{input[(sample * (positions - 1) + position) * channels + i]}};
+        return Sums<1>{{value_of(input[(sample * (positions - 1) + position) * channels + i])}};
       },
-      [=] __device__(int64_t i, const double* total) { output[i] = static_cast<float>(total[0] * factor); },
+      [=] __device__(int64_t i, const double* total) { set(output[i], static_cast<float>(total[0] * factor)); },
       context.scratch());
 }
 
-void mean_backward(const Context& context, const float* gradient, int64_t samples, int64_t positions, int64_t channels,
-                   float* result) {
+template <class Element>
+void mean_backward(const Context& context, const Element* gradient, int64_t samples, int64_t positions,
+                   int64_t channels, Element* result) {
   const float factor = 1.0f / static_cast<float>(positions);
   for_each_index(context, samples * positions * channels, [=] __device__(int64_t i) {
     const int64_t row = i / channels, channel = i - row * channels;
-    result[i] = gradient[row / positions * channels + channel] * factor;
+    set(result[i], value_of(gradient[row / positions * channels + channel]) * factor);
   });
 }
 
+template <class Element>
 class MeanKernel : public Kernel {
  public:
   MeanKernel(const Context& context, const Mean& mean, const Block& part)
@@ -38,13 +42,13 @@ class MeanKernel : public Kernel {
   }
 
   void forward(const KernelArguments& arguments) override {
-    mean_forward(context_, static_cast<const float*>(arguments.inputs[0]), samples_, positions_, channels_,
-                 arguments.outputs[0]);
+    mean_forward(context_, static_cast<const Element*>(arguments.inputs[0]), samples_, positions_, channels_,
+                 reinterpret_cast<Element*>(arguments.outputs[0]));
   }
   void backward(const KernelArguments& arguments) override {
     if (arguments.input_gradients[0])
-      mean_backward(context_, arguments.output_gradients[0], samples_, positions_, channels_,
-                    arguments.input_gradients[0]);
+      mean_backward(context_, reinterpret_cast<const Element*>(arguments.output_gradients[0]), samples_, positions_,
+                    channels_, reinterpret_cast<Element*>(arguments.input_gradients[0]));
   }
 
  private:
@@ -81,7 +85,11 @@ std::unique_ptr<Kernel> make_mean_loss_kernel(const Context& context, const Kern
   return std::make_unique<MeanLossKernel>(context, dynamic_cast<const MeanLoss&>(request.definition), request.part);
 }
 std::unique_ptr<Kernel> make_mean_kernel(const Context& context, const KernelRequest& request) {
-  return std::make_unique<MeanKernel>(context, dynamic_cast<const Mean&>(request.definition), request.part);
+  return std::make_unique<MeanKernel<float>>(context, dynamic_cast<const Mean&>(request.definition), request.part);
+}
+std::unique_ptr<Kernel> make_mean_bf16_kernel(const Context& context, const KernelRequest& request) {
+  const auto* const mean = dynamic_cast<const Mean*>(&request.definition);
+  return mean ? std::make_unique<MeanKernel<Bf16>>(context, *mean, request.part) : nullptr;
 }
 
 }  // namespace ff::cuda

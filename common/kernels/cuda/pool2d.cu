@@ -2,15 +2,16 @@
 
 #include <algorithm>
 
+#include "common/kernels/cuda/bf16_kernel.h"
 #include "common/kernels/cuda/device.cuh"
-#include "common/kernels/cuda/kernels.h"
 #include "common/kernels/cuda/packs.cuh"
 
 namespace ff::cuda {
 namespace {
 
 // Numbers of elements and positions are of the type Index, of 32 bits where that suffices: then divisions are
-// multiplications (Divisor), and fewer registers let more threads run at once.
+// multiplications (Divisor), and fewer registers let more threads run at once. Element: float or Bf16, the type of the
+// operator's tensors; sums are f32.
 
 // One axis of a part: window o covers the block's positions o * stride - before + j, j in [0, kernel), of which those
 // in [0, input) exist.
@@ -77,8 +78,9 @@ __device__ Position<Index> output_position(const Geometry<Index>& g, int64_t i) 
 }
 
 // `which` becomes the place of the maximum in its window (the first one, of equals), row by row.
-template <int n, class Index, class Which>
-void max_forward(const Context& context, const Geometry<Index>& g, const float* input, float* output, Which* which) {
+template <int n, class Index, class Element, class Which>
+void max_forward(const Context& context, const Geometry<Index>& g, const Element* input, Element* output,
+                 Which* which) {
   for_each_index(context, g.outputs(), [=] __device__(int64_t i) {
     const Position<Index> o = output_position(g, i);
     const Range<Index> rows = positions_of(g.height, o.y), columns = positions_of(g.width, o.x);
@@ -91,7 +93,7 @@ void max_forward(const Context& context, const Geometry<Index>& g, const float* 
       const Index row_place = (y + g.height.before - o.y * g.height.stride) * g.width.kernel + left;
       for (Index x = columns.begin; x < columns.end; ++x) {
         const Pack<float, n> values =
-            load<n>(input + static_cast<int64_t>(image + (y * g.width.input + x) * g.channels) * n);
+            load_values<n>(input + static_cast<int64_t>(image + (y * g.width.input + x) * g.channels) * n);
 #pragma unroll
         for (int j = 0; j < n; ++j) {
           if (!first && !(values.of[j] > best.of[j])) continue;
@@ -101,15 +103,15 @@ void max_forward(const Context& context, const Geometry<Index>& g, const float* 
         first = false;
       }
     }
-    store(output + i * n, best);
+    store_values(output + i * n, best);
     store(which + i * n, place);
   });
 }
 
 // Every position gathers from the windows that cover it, so that no two threads add to one sum.
-template <int n, class Index, class Which>
-void max_backward(const Context& context, const Geometry<Index>& g, const float* gradient, const Which* which,
-                  float* result) {
+template <int n, class Index, class Element, class Which>
+void max_backward(const Context& context, const Geometry<Index>& g, const Element* gradient, const Which* which,
+                  Element* result) {
   for_each_index(context, g.inputs(), [=] __device__(int64_t i) {
     const Position<Index> p = input_position(g, i);
     const Range<Index> rows = windows_of(g.height, p.y), columns = windows_of(g.width, p.x);
@@ -120,12 +122,12 @@ void max_backward(const Context& context, const Geometry<Index>& g, const float*
         const Index own =
             (p.y + g.height.before - y * g.height.stride) * g.width.kernel + p.x + g.width.before - x * g.width.stride;
         const Pack<Which, n> place = load<n>(which + o * n);
-        const Pack<float, n> slope = load<n>(gradient + o * n);
+        const Pack<float, n> slope = load_values<n>(gradient + o * n);
 #pragma unroll
         for (int j = 0; j < n; ++j)
           if (static_cast<Index>(place.of[j]) == own) sum.of[j] += slope.of[j];
       }
-    store(result + i * n, sum);
+    store_values(result + i * n, sum);
   });
 }
 
@@ -136,8 +138,8 @@ __device__ float share(const Geometry<Index>& g, Range<Index> rows, Range<Index>
   return 1.0f / static_cast<float>(counted);
 }
 
-template <int n, class Index>
-void average_forward(const Context& context, const Geometry<Index>& g, const float* input, float* output) {
+template <int n, class Index, class Element>
+void average_forward(const Context& context, const Geometry<Index>& g, const Element* input, Element* output) {
   for_each_index(context, g.outputs(), [=] __device__(int64_t i) {
     const Position<Index> o = output_position(g, i);
     const Range<Index> rows = positions_of(g.height, o.y), columns = positions_of(g.width, o.x);
@@ -146,19 +148,19 @@ void average_forward(const Context& context, const Geometry<Index>& g, const flo
     for (Index y = rows.begin; y < rows.end; ++y)
       for (Index x = columns.begin; x < columns.end; ++x) {
         const Pack<float, n> values =
-            load<n>(input + static_cast<int64_t>(image + (y * g.width.input + x) * g.channels) * n);
+            load_values<n>(input + static_cast<int64_t>(image + (y * g.width.input + x) * g.channels) * n);
 #pragma unroll
         for (int j = 0; j < n; ++j) sum.of[j] += values.of[j];
       }
     const float factor = share(g, rows, columns);
 #pragma unroll
     for (int j = 0; j < n; ++j) sum.of[j] *= factor;
-    store(output + i * n, sum);
+    store_values(output + i * n, sum);
   });
 }
 
-template <int n, class Index>
-void average_backward(const Context& context, const Geometry<Index>& g, const float* gradient, float* result) {
+template <int n, class Index, class Element>
+void average_backward(const Context& context, const Geometry<Index>& g, const Element* gradient, Element* result) {
   for_each_index(context, g.inputs(), [=] __device__(int64_t i) {
     const Position<Index> p = input_position(g, i);
     const Range<Index> rows = windows_of(g.height, p.y), columns = windows_of(g.width, p.x);
@@ -167,11 +169,11 @@ void average_backward(const Context& context, const Geometry<Index>& g, const fl
       for (Index x = columns.begin; x < columns.end; ++x) {
         const int64_t o = ((p.sample * g.height.output + y) * g.width.output + x) * g.channels + p.channel;
         const float factor = share(g, positions_of(g.height, y), positions_of(g.width, x));
-        const Pack<float, n> slope = load<n>(gradient + o * n);
+        const Pack<float, n> slope = load_values<n>(gradient + o * n);
 #pragma unroll
         for (int j = 0; j < n; ++j) sum.of[j] += slope.of[j] * factor;
       }
-    store(result + i * n, sum);
+    store_values(result + i * n, sum);
   });
 }
 
@@ -188,6 +190,7 @@ Geometry<Index> geometry_of(const Pool2d& pool, const Block& part, int64_t pack)
 }
 
 // Own kernels: cuDNN's pooling knows neither windows that hang over one side only nor what a part sees of them.
+template <class Element>
 class Pool2dKernel : public Kernel {
  public:
   Pool2dKernel(const Context& context, const Pool2d& pool, const Block& part)
@@ -200,8 +203,8 @@ class Pool2dKernel : public Kernel {
   }
 
   void forward(const KernelArguments& arguments) override {
-    const float* input = static_cast<const float*>(arguments.inputs[0]);
-    float* output = arguments.outputs[0];
+    const Element* const input = static_cast<const Element*>(arguments.inputs[0]);
+    Element* const output = reinterpret_cast<Element*>(arguments.outputs[0]);
     with_geometry(input, output, [&](const auto& geometry, auto number) {
       constexpr int n = decltype(number)::value;
       if (!max_) average_forward<n>(context_, geometry, input, output);
@@ -211,8 +214,8 @@ class Pool2dKernel : public Kernel {
   }
 
   void backward(const KernelArguments& arguments) override {
-    const float* gradient = arguments.output_gradients[0];
-    float* result = arguments.input_gradients[0];
+    const Element* const gradient = reinterpret_cast<const Element*>(arguments.output_gradients[0]);
+    Element* const result = reinterpret_cast<Element*>(arguments.input_gradients[0]);
     if (!result) return;
     with_geometry(gradient, result, [&](const auto& geometry, auto number) {
       constexpr int n = decltype(number)::value;
@@ -227,7 +230,7 @@ class Pool2dKernel : public Kernel {
  private:
   // run(geometry, n).
   template <class Run>
-  void with_geometry(const float* source, const float* result, const Run& run) const {
+  void with_geometry(const Element* source, const Element* result, const Run& run) const {
     const auto &height = large_.height, &width = large_.width;
     const int64_t largest =
         std::max({large_.inputs(), large_.outputs(), height.kernel * width.kernel, height.stride, width.stride});
@@ -246,15 +249,25 @@ class Pool2dKernel : public Kernel {
   Memory<int64_t> which_of_many_;  // of windows with more than 256 places
 };
 
+// Null for another operator than pool2d or pool1d.
+template <class Element>
+std::unique_ptr<Kernel> make_kernel(const Context& context, const KernelRequest& request) {
+  if (const auto* const pool = dynamic_cast<const Pool2d*>(&request.definition))
+    return std::make_unique<Pool2dKernel<Element>>(context, *pool, request.part);
+  const auto* const sequence = dynamic_cast<const Pool1d*>(&request.definition);
+  return sequence ? std::make_unique<Pool2dKernel<Element>>(context, sequence->image, to_image(request.part)) : nullptr;
+}
+
 }  // namespace
 
 std::unique_ptr<Kernel> make_pool2d_kernel(const Context& context, const KernelRequest& request) {
-  return std::make_unique<Pool2dKernel>(context, dynamic_cast<const Pool2d&>(request.definition), request.part);
+  return make_kernel<float>(context, request);
 }
-
 std::unique_ptr<Kernel> make_pool1d_kernel(const Context& context, const KernelRequest& request) {
-  return std::make_unique<Pool2dKernel>(context, dynamic_cast<const Pool1d&>(request.definition).image,
-                                        to_image(request.part));
+  return make_kernel<float>(context, request);
+}
+std::unique_ptr<Kernel> make_pool_bf16_kernel(const Context& context, const KernelRequest& request) {
+  return make_kernel<Bf16>(context, request);
 }
 
 }  // namespace ff::cuda

@@ -1,14 +1,32 @@
 #include "common/operators/rearrange.h"
 
 #include <algorithm>
+#include <type_traits>
 
-#include "common/kernels/cuda/kernels.h"
+#include "common/kernels/cuda/bf16_kernel.h"
 
 namespace ff::cuda {
 namespace {
 
-const float* floats(const void* memory) { return static_cast<const float*>(memory); }
+// The kernels' Element: float or Bf16, the type of the operator's tensors.
+template <class Element>
+const Element* typed(const void* memory) {
+  return static_cast<const Element*>(memory);
+}
+template <class Element>
+Element* typed(float* memory) {
+  return reinterpret_cast<Element*>(memory);
+}
 
+template <class Element>
+constexpr auto copy_region = std::is_same_v<Element, Bf16> ? copy_block_bf16 : copy_block;
+
+template <class Element>
+constexpr int64_t bytes_of(int64_t elements) {
+  return elements * static_cast<int64_t>(sizeof(Element));
+}
+
+template <class Element>
 class ConcatKernel : public Kernel {
  public:
   ConcatKernel(const Context& context, const Concat& concat, const Block& part)
@@ -16,13 +34,13 @@ class ConcatKernel : public Kernel {
 
   void forward(const KernelArguments& arguments) override {
     for (size_t i = 0; i < inputs_.size(); ++i)
-      copy_block(context_, arguments.inputs[i], inputs_[i], arguments.outputs[0], output_, inputs_[i]);
+      copy_region<Element>(context_, arguments.inputs[i], inputs_[i], arguments.outputs[0], output_, inputs_[i]);
   }
   void backward(const KernelArguments& arguments) override {
     for (size_t i = 0; i < inputs_.size(); ++i)
       if (arguments.input_gradients[i])
-        copy_block(context_, arguments.output_gradients[0], output_, arguments.input_gradients[i], inputs_[i],
-                   inputs_[i]);
+        copy_region<Element>(context_, arguments.output_gradients[0], output_, arguments.input_gradients[i], inputs_[i],
+                             inputs_[i]);
   }
 
  private:
@@ -31,6 +49,7 @@ class ConcatKernel : public Kernel {
   Vector<Block> inputs_;  // in the output's coordinates
 };
 
+template <class Element>
 class FlattenKernel : public Kernel {
  public:
   FlattenKernel(const Context& context, const Flatten& flatten, const Block& part)
@@ -38,24 +57,27 @@ class FlattenKernel : public Kernel {
         channels_(part[1].size()), inner_(flatten.inner) {}
 
   void forward(const KernelArguments& arguments) override {  // [inner, channel] -> [channel, inner] for each sample
-    const float* input = floats(arguments.inputs[0]);
-    if (image_) transpose(context_, input, samples_, inner_, channels_, arguments.outputs[0]);
-    else copy(context_, input, arguments.outputs[0], samples_ * channels_ * inner_);
+    move(typed<Element>(arguments.inputs[0]), inner_, channels_, typed<Element>(arguments.outputs[0]));
   }
   void backward(const KernelArguments& arguments) override {
-    float* result = arguments.input_gradients[0];
-    if (!result) return;
-    if (image_) transpose(context_, arguments.output_gradients[0], samples_, channels_, inner_, result);
-    else copy(context_, arguments.output_gradients[0], result, samples_ * channels_ * inner_);
+    if (arguments.input_gradients[0])
+      move(typed<Element>(arguments.output_gradients[0]), channels_, inner_,
+           typed<Element>(arguments.input_gradients[0]));
   }
 
  private:
+  void move(const Element* source, int64_t rows, int64_t columns, Element* destination) const {
+    if (image_) transpose<Element, Element>(context_, source, samples_, rows, columns, destination);
+    else copy_bytes(context_, source, destination, bytes_of<Element>(samples_ * channels_ * inner_));
+  }
+
   const Context& context_;
   bool image_;  // stored channels-last
   int64_t samples_, channels_, inner_;
 };
 
 // [samples, channels] of each input to its position of [samples, length, channels].
+template <class Element>
 class StackKernel : public Kernel {
  public:
   StackKernel(const Context& context, const Block& part)
@@ -64,14 +86,15 @@ class StackKernel : public Kernel {
 
   void forward(const KernelArguments& arguments) override {
     for (int64_t position = 0; position < length_; ++position)
-      copy_columns(context_, floats(arguments.inputs[first_ + position]), channels_,
-                   arguments.outputs[0] + position * channels_, length_ * channels_, samples_, channels_);
+      copy_columns(context_, typed<Element>(arguments.inputs[first_ + position]), channels_,
+                   typed<Element>(arguments.outputs[0]) + position * channels_, length_ * channels_, samples_,
+                   channels_);
   }
   void backward(const KernelArguments& arguments) override {
     for (int64_t position = 0; position < length_; ++position)
-      if (float* gradient = arguments.input_gradients[first_ + position])
-        copy_columns(context_, arguments.output_gradients[0] + position * channels_, length_ * channels_, gradient,
-                     channels_, samples_, channels_);
+      if (Element* const gradient = typed<Element>(arguments.input_gradients[first_ + position]))
+        copy_columns<Element>(context_, typed<Element>(arguments.output_gradients[0]) + position * channels_,
+                              length_ * channels_, gradient, channels_, samples_, channels_);
   }
 
  private:
@@ -79,6 +102,7 @@ class StackKernel : public Kernel {
   int64_t first_, samples_, length_, channels_;
 };
 
+template <class Element>
 class SliceKernel : public Kernel {
  public:
   SliceKernel(const Context& context, const Slice& slice, const Block& part)
@@ -86,14 +110,14 @@ class SliceKernel : public Kernel {
 
   void forward(const KernelArguments& arguments) override {
     for (size_t o = 0; o < outputs_.size(); ++o)
-      copy_block(context_, arguments.inputs[0], input_, arguments.outputs[o], outputs_[o], outputs_[o]);
+      copy_region<Element>(context_, arguments.inputs[0], input_, arguments.outputs[o], outputs_[o], outputs_[o]);
   }
   void backward(const KernelArguments& arguments) override {
-    float* gradient = arguments.input_gradients[0];
+    Element* const gradient = typed<Element>(arguments.input_gradients[0]);
     if (!gradient) return;
     for (size_t o = 0; o < outputs_.size(); ++o)
       if (arguments.output_gradients[o])
-        copy_block(context_, arguments.output_gradients[o], outputs_[o], gradient, input_, outputs_[o]);
+        copy_region<Element>(context_, arguments.output_gradients[o], outputs_[o], gradient, input_, outputs_[o]);
       else zero_block(context_, gradient, input_, outputs_[o]);  // nobody uses the output
   }
 
@@ -103,18 +127,21 @@ class SliceKernel : public Kernel {
   Vector<Block> outputs_;  // in the input's coordinates
 };
 
+template <class Element>
 class PadKernel : public Kernel {
  public:
   PadKernel(const Context& context, const Pad& pad, const Block& part)
       : context_(context), output_(part), input_(pad.region(part)) {}
 
   void forward(const KernelArguments& arguments) override {
-    fill_zero(context_, arguments.outputs[0], output_.volume() * element_bytes);
-    if (!input_.empty()) copy_block(context_, arguments.inputs[0], input_, arguments.outputs[0], output_, input_);
+    fill_zero(context_, arguments.outputs[0], bytes_of<Element>(output_.volume()));
+    if (!input_.empty())
+      copy_region<Element>(context_, arguments.inputs[0], input_, arguments.outputs[0], output_, input_);
   }
   void backward(const KernelArguments& arguments) override {
     if (arguments.input_gradients[0] && !input_.empty())
-      copy_block(context_, arguments.output_gradients[0], output_, arguments.input_gradients[0], input_, input_);
+      copy_region<Element>(context_, arguments.output_gradients[0], output_, arguments.input_gradients[0], input_,
+                           input_);
   }
 
  private:
@@ -123,6 +150,7 @@ class PadKernel : public Kernel {
 };
 
 // The side that is written is visited in storage order, the other one with strides.
+template <class Element>
 class TransposeKernel : public Kernel {
  public:
   TransposeKernel(const Context& context, const Transpose& definition, const Block& part) : context_(context) {
@@ -146,11 +174,12 @@ class TransposeKernel : public Kernel {
   }
 
   void forward(const KernelArguments& arguments) override {
-    copy_strided(context_, forward_, floats(arguments.inputs[0]), arguments.outputs[0]);
+    copy_strided(context_, forward_, typed<Element>(arguments.inputs[0]), typed<Element>(arguments.outputs[0]));
   }
   void backward(const KernelArguments& arguments) override {
     if (arguments.input_gradients[0])
-      copy_strided(context_, backward_, arguments.output_gradients[0], arguments.input_gradients[0]);
+      copy_strided<Element>(context_, backward_, typed<Element>(arguments.output_gradients[0]),
+                            typed<Element>(arguments.input_gradients[0]));
   }
 
  private:
@@ -159,6 +188,7 @@ class TransposeKernel : public Kernel {
 };
 
 // By way of row-major order.
+template <class Element>
 class ReshapeKernel : public Kernel {
  public:
   ReshapeKernel(const Context& context, const Reshape& reshape, const Block& part)
@@ -166,52 +196,77 @@ class ReshapeKernel : public Kernel {
         row_major_(context, input_.size() == 4 && output_.size() == 4 ? volume(output_) : 0) {}
 
   void forward(const KernelArguments& arguments) override {
-    move(floats(arguments.inputs[0]), input_, arguments.outputs[0], output_);
+    move(typed<Element>(arguments.inputs[0]), input_, typed<Element>(arguments.outputs[0]), output_);
   }
   void backward(const KernelArguments& arguments) override {
     if (arguments.input_gradients[0])
-      move(arguments.output_gradients[0], output_, arguments.input_gradients[0], input_);
+      move(typed<Element>(arguments.output_gradients[0]), output_, typed<Element>(arguments.input_gradients[0]),
+           input_);
   }
   int64_t workspace_bytes() const override { return row_major_.bytes(); }
 
  private:
-  void move(const float* source, const Shape& from, float* destination, const Shape& to) {
+  void move(const Element* source, const Shape& from, Element* destination, const Shape& to) {
     if (from.size() == 4) {
-      float* rows = to.size() == 4 ? row_major_.data() : destination;
+      Element* const rows = to.size() == 4 ? typed<Element>(row_major_.data()) : destination;
       transpose(context_, source, from[0], from[2] * from[3], from[1], rows);
       source = rows;
     }
     if (to.size() == 4) transpose(context_, source, to[0], to[1], to[2] * to[3], destination);
-    else if (from.size() != 4) copy(context_, source, destination, volume(to));
+    else if (from.size() != 4) copy_bytes(context_, source, destination, bytes_of<Element>(volume(to)));
   }
 
   const Context& context_;
   Shape input_, output_;
-  Memory<float> row_major_;
+  Memory<float> row_major_;  // in bf16 as large as in f32
 };
+
+// Null for another operator.
+template <class Element>
+std::unique_ptr<Kernel> make_kernel(const Context& context, const KernelRequest& request) {
+  const OperatorDefinition& definition = request.definition;
+  const Block& part = request.part;
+  if (const auto* const concat = dynamic_cast<const Concat*>(&definition))
+    return std::make_unique<ConcatKernel<Element>>(context, *concat, part);
+  if (const auto* const flatten = dynamic_cast<const Flatten*>(&definition))
+    return std::make_unique<FlattenKernel<Element>>(context, *flatten, part);
+  if (dynamic_cast<const Stack*>(&definition)) return std::make_unique<StackKernel<Element>>(context, part);
+  if (const auto* const slice = dynamic_cast<const Slice*>(&definition))
+    return std::make_unique<SliceKernel<Element>>(context, *slice, part);
+  if (const auto* const pad = dynamic_cast<const Pad*>(&definition))
+    return std::make_unique<PadKernel<Element>>(context, *pad, part);
+  if (const auto* const transpose = dynamic_cast<const Transpose*>(&definition))
+    return std::make_unique<TransposeKernel<Element>>(context, *transpose, part);
+  if (const auto* const reshape = dynamic_cast<const Reshape*>(&definition))
+    return std::make_unique<ReshapeKernel<Element>>(context, *reshape, part);
+  return nullptr;
+}
 
 }  // namespace
 
 std::unique_ptr<Kernel> make_concat_kernel(const Context& context, const KernelRequest& request) {
-  return std::make_unique<ConcatKernel>(context, dynamic_cast<const Concat&>(request.definition), request.part);
+  return make_kernel<float>(context, request);
 }
 std::unique_ptr<Kernel> make_flatten_kernel(const Context& context, const KernelRequest& request) {
-  return std::make_unique<FlattenKernel>(context, dynamic_cast<const Flatten&>(request.definition), request.part);
+  return make_kernel<float>(context, request);
 }
 std::unique_ptr<Kernel> make_stack_kernel(const Context& context, const KernelRequest& request) {
-  return std::make_unique<StackKernel>(context, request.part);
+  return make_kernel<float>(context, request);
 }
 std::unique_ptr<Kernel> make_slice_kernel(const Context& context, const KernelRequest& request) {
-  return std::make_unique<SliceKernel>(context, dynamic_cast<const Slice&>(request.definition), request.part);
+  return make_kernel<float>(context, request);
 }
 std::unique_ptr<Kernel> make_pad_kernel(const Context& context, const KernelRequest& request) {
-  return std::make_unique<PadKernel>(context, dynamic_cast<const Pad&>(request.definition), request.part);
+  return make_kernel<float>(context, request);
 }
 std::unique_ptr<Kernel> make_transpose_kernel(const Context& context, const KernelRequest& request) {
-  return std::make_unique<TransposeKernel>(context, dynamic_cast<const Transpose&>(request.definition), request.part);
+  return make_kernel<float>(context, request);
 }
 std::unique_ptr<Kernel> make_reshape_kernel(const Context& context, const KernelRequest& request) {
-  return std::make_unique<ReshapeKernel>(context, dynamic_cast<const Reshape&>(request.definition), request.part);
+  return make_kernel<float>(context, request);
+}
+std::unique_ptr<Kernel> make_rearrange_bf16_kernel(const Context& context, const KernelRequest& request) {
+  return make_kernel<Bf16>(context, request);
 }
 
 }  // namespace ff::cuda
