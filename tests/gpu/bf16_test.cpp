@@ -226,6 +226,10 @@ TEST_CASE("CUDA kernels that work on bf16 as it lies equal those in f32, rounded
            {"linear", {{9, 40}}, {{"out_features", 33}}, 0, 80},
            {"linear", {{6, 7, 24}}, {{"out_features", 50}, {"activation", "relu"}}, 0, 100},
            {"linear", {{70, 64}}, {{"out_features", 32}, {"bias", false}}, 0, 140},
+           // rows of the output that are not multiples of 16 bytes
+           {"linear", {{264, 130}}, {{"out_features", 270}}, 0, 300},
+           {"linear", {{264, 129}}, {{"out_features", 271}, {"activation", "relu"}}, 0, 300},
+           {"linear", {{140, 130}}, {{"out_features", 131}, {"bias", false}}, 0, 300},
            {"matmul", {{4, 10, 17}, {4, 17, 6}}, {{"scale", 0.25}}, 0, 34},
            {"matmul", {{4, 10, 16}, {4, 24, 16}}, {{"transpose", true}}, 0, 48},
            {"embedding", {{5, 12}}, {{"vocabulary", 19}, {"channels", 21}}, 19, 60},
