@@ -73,8 +73,8 @@ class Machine:
                                         "--algorithm", "data-parallel", "--out", strategy, "--json"))
 
     def train(self, strategy, *options):
-        return json.loads(run(self.execute, "--strategy", strategy, "--backend", self.arguments.backend, "--lr",
-                              "0.001", "--momentum", "0.9", "--precision", self.arguments.precision, "--json", *options))
+        return json.loads(run(self.execute, "--strategy", strategy, "--backend", self.arguments.backend, "--precision",
+                              self.arguments.precision, "--lr", "0.001", "--momentum", "0.9", "--json", *options))
 
 
 def smoke(machine):
