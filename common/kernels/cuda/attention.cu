@@ -5,6 +5,7 @@
 #include "common/kernels/cuda/attention_tensors.cuh"
 #include "common/kernels/cuda/device.cuh"
 #include "common/kernels/cuda/kernels.h"
+#include "common/kernels/cuda/rotary_positions.cuh"
 
 namespace ff::cuda {
 namespace {
@@ -101,39 +102,13 @@ class AttentionKernel : public Kernel {
   Memory<float> behind_tanh_;                 // [samples, out]: gradient
 };
 
-// Cosines and sines [length, half] of the angles by which positions are turned. In double precision: far along in a
-// sequence an angle in single precision is off by more than the sine's rounding.
-void fill_rotation(const Context& context, int64_t length, int64_t half, double base, float* cosines, float* sines) {
-  for_each_index(context, length * half, [=] __device__(int64_t i) {
-    const double exponent = static_cast<double>(i % half) / static_cast<double>(half),
-                 angle = static_cast<double>(i / half) / pow(base, exponent);
-    cosines[i] = static_cast<float>(cos(angle));
-    sines[i] = static_cast<float>(sin(angle));
-  });
-}
-
-// Turns channels i and i + half of each head [width], the heads of a row lying together, by the angle of the row's
-// position; direction 1, or -1 to turn back, as gradients are. A sample has `positions` rows, from first_position on.
-void turn(const Context& context, float* values, int64_t rows, int64_t stride, int64_t heads, int64_t width,
-          int64_t first_position, int64_t positions, int64_t half, const float* cosines, const float* sines,
-          float direction) {
-  for_each_index(context, rows * heads * half, [=] __device__(int64_t index) {
-    const int64_t i = index % half, head = index / half % heads, row = index / half / heads;
-    const int64_t at = (first_position + row % positions) * half + i;
-    float *first = values + row * stride + head * width + i, *second = first + half;
-    const float x = *first, y = *second, cosine = cosines[at], sine = direction * sines[at];
-    *first = x * cosine - y * sine;
-    *second = y * cosine + x * sine;
-  });
-}
-
 class MultiHeadAttentionKernel : public Kernel {
  public:
   MultiHeadAttentionKernel(const Context& context, const MultiHeadAttention& attention, const Block& part)
       : context_(context), attention_(attention), layout_(attention.projected(part)), samples_(part[0].size()),
-        key_heads_(part[2].size()), heads_(key_heads_ * attention.group), channels_(attention.channels),
-        head_channels_(attention.head_channels), projected_(context, layout_.size()),
-        projected_gradients_(context, projected_.size()), logarithms_(context, samples_ * heads_ * layout_.queries),
+        channels_(attention.channels), projected_(context, layout_.size()),
+        projected_gradients_(context, projected_.size()),
+        logarithms_(context, layout_.query_rows() * layout_.query_width / attention.head_channels),
         cosines_(context, layout_.positions * attention.rotary_channels / 2), sines_(context, cosines_.size()) {
     for (const Matrix& matrix : layout_.matrices)
       context.reserve_scratch(sum_rows_scratch_bytes(context, samples_ * matrix.positions, matrix.width));
@@ -164,33 +139,8 @@ class MultiHeadAttentionKernel : public Kernel {
   using Matrix = MultiHeadAttention::Projected::Matrix;
 
   AttentionTensors tensors(float* output, const float* output_gradient) const {
-    float *const queries = projected_.data(), *const keys = queries + layout_.keys;
-    float *const query_gradients = projected_gradients_.data(), *const key_gradients = query_gradients + layout_.keys;
-    AttentionTensors t{.query_rows = layout_.queries,
-                       .key_rows = layout_.positions,
-                       .first_query = layout_.first_query,
-                       .head_channels = head_channels_,
-                       .heads = heads_,
-                       .group = attention_.group,
-                       .query_stride = layout_.query_stride,
-                       .key_stride = layout_.key_stride,
-                       .output_stride = layout_.query_width,
-                       .causal = attention_.causal,
-                       .scale = 1.0f / std::sqrt(static_cast<float>(head_channels_)),
-                       .queries = queries,
-                       .keys = keys,
-                       .values = keys + layout_.key_width,
-                       .query_gradients = query_gradients,
-                       .key_gradients = key_gradients,
-                       .value_gradients = key_gradients + layout_.key_width,
-                       .output = output,
-                       .output_gradient = output_gradient,
-                       .logarithms = logarithms_.data(),
-                       .products = reinterpret_cast<float*>(context_.scratch())};
-    t.by_fours = head_channels_ % 4 == 0 && t.query_stride % 4 == 0 && t.key_stride % 4 == 0;
-    for (const float* memory : {t.queries, t.keys, t.values, t.output_gradient, static_cast<const float*>(output)})
-      t.by_fours = t.by_fours && reinterpret_cast<uintptr_t>(memory) % sizeof(float4) == 0;
-    return t;
+    return attention_tensors(attention_, layout_, projected_.data(), projected_gradients_.data(), output,
+                             output_gradient, logarithms_.data(), reinterpret_cast<float*>(context_.scratch()));
   }
 
   void project(const KernelArguments& arguments) const {
@@ -239,19 +189,15 @@ class MultiHeadAttentionKernel : public Kernel {
   }
 
   void turn_queries_and_keys(const Memory<float>& projected, float direction) const {
-    const auto turn_heads = [&](int64_t begin, int64_t stride, int64_t heads, int64_t first, int64_t positions) {
-      turn(context_, projected.data() + begin, samples_ * positions, stride, heads, head_channels_, first, positions,
-           attention_.rotary_channels / 2, cosines_.data(), sines_.data(), direction);
-    };
-    turn_heads(0, layout_.query_stride, heads_, layout_.first_query, layout_.queries);
-    turn_heads(layout_.keys, layout_.key_stride, key_heads_, 0, layout_.positions);
+    cuda::turn_queries_and_keys(context_, attention_, layout_, projected.data(), cosines_.data(), sines_.data(),
+                                direction);
   }
 
   const Context& context_;
   const MultiHeadAttention& attention_;
   MultiHeadAttention::Projected layout_;
-  int64_t samples_, key_heads_, heads_;  // of the part
-  int64_t channels_, head_channels_;
+  int64_t samples_;  // of the part
+  int64_t channels_;
   Memory<float> projected_, projected_gradients_;  // as layout_ says
   Memory<float> logarithms_;                       // [samples, heads, queries], of each query's sum of exponentials
   Memory<float> cosines_, sines_;                  // [positions, rotary_channels / 2]; empty without rotary positions

@@ -1,11 +1,14 @@
-// What the kernels of attention's products read and write (attention_products.cu, attention_tensor_cores.cu).
+// What the kernels of attention's products read and write (attention_products.cu, attention_tensor_cores.cu,
+// attention_bf16_products.cu).
 #pragma once
 
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
 
+#include "common/kernels/bf16.h"
 #include "common/kernels/cuda/context.h"
+#include "common/operators/attention.h"
 
 namespace ff::cuda {
 
@@ -65,17 +68,18 @@ struct HeadRows {
 
 // For all samples and heads. The first of a head's query_rows has the position first_query, the first of its key_rows
 // the position 0.
-struct AttentionTensors {
+template <class Element>
+struct AttentionTensorsOf {
   int64_t query_rows, key_rows, first_query, head_channels, heads, group;
   int64_t query_stride, key_stride, output_stride;  // of positions
   bool causal;
   float scale;
-  const float *queries, *keys, *values;
-  float *query_gradients, *key_gradients, *value_gradients;  // as queries, keys and values
-  float* output;
-  const float* output_gradient;
+  const Element *queries, *keys, *values;
+  Element *query_gradients, *key_gradients, *value_gradients;  // as queries, keys and values
+  Element* output;
+  const Element* output_gradient;
   float *logarithms, *products;  // [samples, heads, query_rows]; products: of output and its gradient
-  bool by_fours = false;         // HeadRows::by_fours, of all
+  bool by_packs;                 // channels, strides and addresses are multiples of 16 bytes
 
   __device__ int64_t query_offset(int64_t sample, int64_t head) const {
     return sample * query_rows * query_stride + head * head_channels;
@@ -87,9 +91,9 @@ struct AttentionTensors {
     return sample * query_rows * output_stride + head * head_channels;
   }
   __device__ HeadRows of_queries(const float* data, int64_t stride) const {
-    return {data, stride, query_rows, head_channels, by_fours};
+    return {data, stride, query_rows, head_channels, by_packs};
   }
-  __device__ HeadRows of_keys(const float* data) const { return {data, key_stride, key_rows, head_channels, by_fours}; }
+  __device__ HeadRows of_keys(const float* data) const { return {data, key_stride, key_rows, head_channels, by_packs}; }
   // Behind the last key that a tile of queries sees.
   __device__ int64_t keys_end(int64_t first, int tile) const {
     const int64_t behind = first_query + first + tile;
@@ -104,6 +108,45 @@ struct AttentionTensors {
     return causal && first_key > first_query ? (first_key - first_query) / tile * tile : 0;
   }
 };
+
+using AttentionTensors = AttentionTensorsOf<float>;
+
+// `projected` and `gradients` lie as `layout` says.
+template <class Element>
+AttentionTensorsOf<Element> attention_tensors(const MultiHeadAttention& attention,
+                                              const MultiHeadAttention::Projected& layout, Element* projected,
+                                              Element* gradients, Element* output, const Element* output_gradient,
+                                              float* logarithms, float* products) {
+  Element *const keys = projected + layout.keys, *const key_gradients = gradients + layout.keys;
+  AttentionTensorsOf<Element> t{.query_rows = layout.queries,
+                                .key_rows = layout.positions,
+                                .first_query = layout.first_query,
+                                .head_channels = attention.head_channels,
+                                .heads = layout.query_width / attention.head_channels,
+                                .group = attention.group,
+                                .query_stride = layout.query_stride,
+                                .key_stride = layout.key_stride,
+                                .output_stride = layout.query_width,
+                                .causal = attention.causal,
+                                .scale = 1.0f / std::sqrt(static_cast<float>(attention.head_channels)),
+                                .queries = projected,
+                                .keys = keys,
+                                .values = keys + layout.key_width,
+                                .query_gradients = gradients,
+                                .key_gradients = key_gradients,
+                                .value_gradients = key_gradients + layout.key_width,
+                                .output = output,
+                                .output_gradient = output_gradient,
+                                .logarithms = logarithms,
+                                .products = products,
+                                .by_packs = true};
+  constexpr int64_t bytes = 16, elements = bytes / static_cast<int64_t>(sizeof(Element));
+  const auto aligned = [](const Element* memory) { return reinterpret_cast<uintptr_t>(memory) % bytes == 0; };
+  t.by_packs = t.head_channels % elements == 0 && t.query_stride % elements == 0 && t.key_stride % elements == 0 &&
+               aligned(t.queries) && aligned(t.keys) && aligned(t.values) && aligned(output) &&
+               aligned(output_gradient);
+  return t;
+}
 
 constexpr float log2_e = 1.44269504f;
 
@@ -152,5 +195,10 @@ void attention_products(const Context& context, const AttentionTensors& tensors,
 bool attention_by_tensor_cores(const Context& context, const AttentionTensors& tensors);
 void attention_products_by_tensor_cores(const Context& context, const AttentionTensors& tensors, int64_t samples,
                                         bool backward);
+
+// The same of bf16, by tensor cores: of heads of at most this many channels, on compute capability 8.0 and newer.
+constexpr int64_t most_bf16_head_channels = 128;
+void attention_products(const Context& context, const AttentionTensorsOf<Bf16>& tensors, int64_t samples,
+                        bool backward);
 
 }  // namespace ff::cuda

@@ -71,6 +71,13 @@ std::unique_ptr<Kernel> make_lstm_bf16_kernel(const Context& context, const Kern
 std::unique_ptr<Kernel> make_convolution_bf16_kernel(const Context& context, const KernelRequest& request,
                                                      void* scratch);
 
+// Null for another operator, and where heads have more than 128 channels.
+std::unique_ptr<Kernel> make_multi_head_attention_bf16_kernel(const Context& context, const KernelRequest& request,
+                                                              void* scratch);
+
+// bf16_kernels.cu: every row of [rows, columns], `stride` apart, with zeros behind them.
+void fill_rows(const Context& context, const Bf16* row, int64_t rows, int64_t columns, int64_t stride, Bf16* result);
+
 // bf16_kernels.cu: null where there is none for this operator, or for this GPU.
 std::unique_ptr<Kernel> make_bf16_kernel(const Context& context, const KernelRequest& request, void* scratch);
 std::string native_bf16_operators(const Context& context);

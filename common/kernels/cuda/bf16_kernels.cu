@@ -9,11 +9,7 @@
 #include "common/operators/matmul.h"
 
 namespace ff::cuda {
-namespace {
 
-constexpr int aligned_columns = 8;  // of 16 bytes
-
-// Every row of [rows, columns], `stride` apart.
 void fill_rows(const Context& context, const Bf16* row, int64_t rows, int64_t columns, int64_t stride, Bf16* result) {
   if (stride == columns && columns_by_packs(columns, row, result)) {
     const int64_t packs = columns / pack_size;
@@ -27,6 +23,10 @@ void fill_rows(const Context& context, const Bf16* row, int64_t rows, int64_t co
     });
   }
 }
+
+namespace {
+
+constexpr int aligned_columns = 8;  // of 16 bytes
 
 void relu(const Context& context, Bf16* values, int64_t elements) {
   const Bf16* const before = values;
@@ -228,6 +228,7 @@ std::unique_ptr<Kernel> make_bf16_kernel(const Context& context, const KernelReq
           make_pool_bf16_kernel, make_mean_bf16_kernel, make_rearrange_bf16_kernel})
       if (auto kernel = make_kernel(context, request)) return kernel;
   if (!context.has_tf32) return nullptr;  // products of bf16 came with those of TF32
+  if (auto kernel = make_multi_head_attention_bf16_kernel(context, request, scratch)) return kernel;
   if (auto kernel = make<LinearBf16, Linear>(context, request, scratch)) return kernel;
   if (auto kernel = make_lstm_bf16_kernel(context, request, scratch)) return kernel;
   if (auto kernel = make_convolution_bf16_kernel(context, request, scratch)) return kernel;
@@ -235,7 +236,9 @@ std::unique_ptr<Kernel> make_bf16_kernel(const Context& context, const KernelReq
 }
 
 std::string native_bf16_operators(const Context& context) {
-  return std::string(context.has_tf32 ? "linear, matmul, conv2d, conv1d, lstm, " : "") +
+  return std::string(context.has_tf32 ? "linear, matmul, conv2d, conv1d, lstm, multi_head_attention (heads of up to "
+                                        "128 channels), "
+                                      : "") +
          "embedding, layer_norm, rms_norm, batch_norm, dropout, softmax_cross_entropy and elementwise operators";
 }
 

@@ -53,6 +53,51 @@ void multiply_fragments(const int64_t (&of_lane)[warp_size]) {
   each(256, [&](const Operands& lane, unsigned place, unsigned element) { lane.d[place] = d[element]; });
 }
 
+// A lane's registers of a warp's matrices of bf16.
+struct Bf16Operands {
+  float* d;
+  const uint32_t *a, *b;
+};
+
+// d [16, 8] += a [16, 16] b [16, 8], where lanes have the elements that tensor_core_instructions.cuh says.
+void multiply_bf16_fragments(const int64_t (&of_lane)[warp_size]) {
+  float a[16][16], b[16][8];
+  const auto element = [](uint32_t bits, unsigned half) { return std::bit_cast<float>(bits >> 16 * half << 16); };
+  for (unsigned lane = 0; lane < warp_size; ++lane) {
+    const auto& operands = *reinterpret_cast<const Bf16Operands*>(of_lane[lane]);
+    const unsigned g = lane / 4, c = lane % 4 * 2;
+    for (unsigned half = 0; half < 2; ++half) {
+      for (unsigned i = 0; i < 4; ++i) a[g + i % 2 * 8][c + i / 2 * 8 + half] = element(operands.a[i], half);
+      for (unsigned i = 0; i < 2; ++i) b[c + i * 8 + half][g] = element(operands.b[i], half);
+    }
+  }
+  for (unsigned lane = 0; lane < warp_size; ++lane)
+    for (unsigned i = 0; i < 4; ++i) {
+      const unsigned row = lane / 4 + i / 2 * 8, column = lane % 4 * 2 + i % 2;
+      float& d = reinterpret_cast<const Bf16Operands*>(of_lane[lane])->d[i];
+      for (unsigned k = 0; k < 16; ++k) d += a[row][k] * b[k][column];
+    }
+}
+
+struct Gathered {
+  uint64_t value;
+  uint64_t* all;
+};
+
+void gather(const int64_t (&of_lane)[warp_size]) {
+  for (unsigned lane = 0; lane < warp_size; ++lane)
+    for (unsigned from = 0; from < warp_size; ++from)
+      reinterpret_cast<const Gathered*>(of_lane[lane])->all[from] =
+          reinterpret_cast<const Gathered*>(of_lane[from])->value;
+}
+
+// Of a thread: what it writes when the thread waits for it.
+struct AsyncCopy {
+  char* shared;
+  unsigned bytes, group;
+  char data[16];
+};
+
 // Function, file and line of machine code, by addr2line; for a failure alone.
 std::string source_of(const void* code) {
   Dl_info info{};
@@ -70,7 +115,7 @@ std::string source_of(const void* code) {
 }
 
 enum class State : uint8_t { fresh, running, in_warp, at_barrier, ended };
-enum class Exchange : uint8_t { shuffle_xor, synchronize, match, matrix_access, matrix_product };
+enum class Exchange : uint8_t { shuffle_xor, synchronize, match, matrix_access, matrix_product, bf16_product, gather };
 
 struct Fiber {
   explicit Fiber(void (*run)(context::transfer_t))
@@ -96,6 +141,8 @@ struct Thread {
   int lanes = 0;
   int64_t value = 0;
   std::unique_ptr<Fiber> fiber;
+  std::vector<AsyncCopy> copies;
+  unsigned copy_groups = 0;  // committed
 };
 
 uint3 index_of(uint64_t number, const dim3& sizes) {
@@ -133,6 +180,9 @@ class Block {
   void access(const void* address, size_t bytes, Access access, const void* code = nullptr);
   int64_t wait_for_warp(Exchange exchange, unsigned mask, int lanes, int64_t value);
   int wait_at_barrier(bool with_value, int value);
+  void copy_async(void* shared, const void* global, unsigned bytes, bool valid);
+  void commit_copies() { ++all_[running_].copy_groups; }
+  void wait_for_copies(unsigned later);
   unsigned lane() const { return running_ % warp_size; }
   void* dynamic_shared() { return shared_.data(); }
   [[noreturn]] void fail(const std::string& what) {
@@ -220,8 +270,11 @@ class Block {
     bool any = false;
     int64_t before[warp_size];
     for (unsigned number = first; number < last; ++number) before[number - first] = all_[number].value;
-    if (all_[first].exchange == Exchange::matrix_product && all_[first].state == State::in_warp)
-      multiply_fragments(before);
+    if (all_[first].state == State::in_warp) {
+      if (all_[first].exchange == Exchange::matrix_product) multiply_fragments(before);
+      if (all_[first].exchange == Exchange::bf16_product) multiply_bf16_fragments(before);
+      if (all_[first].exchange == Exchange::gather) gather(before);
+    }
     for (unsigned number = first; number < last; ++number) {
       Thread& thread = all_[number];
       if (thread.state != State::in_warp) continue;
@@ -393,6 +446,29 @@ void Block::access(const void* address, size_t bytes, Access access, const void*
   fail(std::string(verb(access)) + "host memory");
 }
 
+void Block::copy_async(void* shared, const void* global, unsigned bytes, bool valid) {
+  if (reinterpret_cast<uintptr_t>(shared) % bytes != 0 || reinterpret_cast<uintptr_t>(global) % bytes != 0)
+    fail("copies asynchronously from or to a misaligned address");
+  access(shared, bytes, Access::write);
+  std::memset(shared, 0xff, bytes);
+  AsyncCopy copy{static_cast<char*>(shared), bytes, all_[running_].copy_groups, {}};
+  if (valid) {
+    access(global, bytes, Access::read);
+    std::memcpy(copy.data, global, bytes);
+  }
+  all_[running_].copies.push_back(copy);
+}
+
+void Block::wait_for_copies(unsigned later) {
+  Thread& thread = all_[running_];
+  std::erase_if(thread.copies, [&](const AsyncCopy& copy) {
+    if (copy.group + later >= thread.copy_groups) return false;
+    access(copy.shared, copy.bytes, Access::write);
+    std::memcpy(copy.shared, copy.data, copy.bytes);
+    return true;
+  });
+}
+
 }  // namespace
 
 std::string run_kernel(const Launch& launch, uint64_t seed) {
@@ -439,6 +515,22 @@ void cuda_stand_in_multiply(const float* a, const float* b, const float* c, floa
   const cuda_stand_in::Operands operands{a, b, c, d};
   Block::current->wait_for_warp(Exchange::matrix_product, 0xffffffffu, 0, reinterpret_cast<int64_t>(&operands));
 }
+void cuda_stand_in_gather(uint64_t value, uint64_t (&all)[32]) {
+  const cuda_stand_in::Gathered gathered{value, all};
+  Block::current->wait_for_warp(Exchange::gather, 0xffffffffu, 0, reinterpret_cast<int64_t>(&gathered));
+}
+void cuda_stand_in_multiply_bf16(float* d, const uint32_t* a, const uint32_t* b) {
+  const cuda_stand_in::Bf16Operands operands{d, a, b};
+  Block::current->wait_for_warp(Exchange::bf16_product, 0xffffffffu, 0, reinterpret_cast<int64_t>(&operands));
+}
+void cuda_stand_in_check_matrix_row(const void* row) {
+  if (reinterpret_cast<uintptr_t>(row) % 16 != 0) Block::current->fail("loads a row of a matrix that is misaligned");
+}
+void cuda_stand_in_copy_async(void* shared, const void* global, unsigned bytes, bool valid) {
+  Block::current->copy_async(shared, global, bytes, valid);
+}
+void cuda_stand_in_commit_copies() { Block::current->commit_copies(); }
+void cuda_stand_in_wait_for_copies(unsigned later) { Block::current->wait_for_copies(later); }
 int atomicAdd(int* address, int value) {
   Block::current->access(address, sizeof *address, cuda_stand_in::Access::atomic);
   const int before = *address;
