@@ -5,8 +5,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <bit>
 #include <catch2/catch.hpp>
 #include <chrono>
+#include <cmath>
 #include <thread>
 #include <vector>
 
@@ -196,6 +198,42 @@ TEST_CASE("a warp multiplies matrices") {
   SECTION("different places") {
     CHECK_THAT(product(1, MatrixFault::different_places, false),
                Catch::Contains("accesses another matrix than the first lane") && Catch::Contains("thread 7 0 0"));
+  }
+}
+
+TEST_CASE("a warp multiplies matrices of bf16 that it copied asynchronously") {
+  Device device;
+  float *const source = device.floats(128), *const destination = device.floats(128);
+  const auto at = [](int row, int column) { return static_cast<float>((16 * row + column) % 7 - 2); };
+  std::vector<uint16_t> values;
+  for (int i = 0; i < 256; ++i)
+    values.push_back(static_cast<uint16_t>(std::bit_cast<uint32_t>(at(i / 16, i % 16)) >> 16));
+  REQUIRE(cudaMemcpyAsync(source, values.data(), 512, cudaMemcpyHostToDevice, device.stream) == cudaSuccess);
+  const auto product = [&](Bf16Fault fault) {
+    return device.outcome(multiply_bf16(device.stream, source, destination, fault));
+  };
+  SECTION("right") {
+    CHECK(product(Bf16Fault::none) == good);
+    const std::vector<float> found = device.read(destination, 128);
+    for (int row = 0; row < 16; ++row)
+      for (int column = 0; column < 8; ++column) {
+        float sum = 0;
+        for (int k = 0; k < 16; ++k) sum += at(row, k) * at(k, column);
+        CHECK(found[static_cast<size_t>(8 * row + column)] == sum);
+      }
+  }
+  SECTION("without waiting for the copies") {
+    CHECK(product(Bf16Fault::no_wait) == good);
+    CHECK(std::isnan(device.read(destination, 128)[0]));
+  }
+  SECTION("without a synchronization of the warp") {
+    CHECK_THAT(product(Bf16Fault::no_synchronization), Catch::Contains("reads shared memory that thread"));
+  }
+  SECTION("a lane is missing") {
+    CHECK_THAT(product(Bf16Fault::lane_missing), Catch::Contains("lane 7, which has ended"));
+  }
+  SECTION("misaligned") {
+    CHECK_THAT(product(Bf16Fault::misaligned), Catch::Contains("loads a row of a matrix that is misaligned"));
   }
 }
 

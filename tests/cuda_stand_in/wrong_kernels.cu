@@ -3,6 +3,8 @@
 
 #include <mma.h>
 
+#include "common/kernels/cuda/tensor_core_instructions.cuh"
+
 namespace {
 
 __global__ void reverse_kernel(const float* source, float* destination, bool with_barrier) {
@@ -71,6 +73,26 @@ __global__ void multiply_kernel(const float* source, float* destination, MatrixF
   wmma::store_matrix_sync(destination, c, 16, wmma::mem_row_major);
 }
 
+__global__ void multiply_bf16_kernel(const float* source, float* destination, Bf16Fault fault) {
+  using namespace ff::cuda;
+  struct alignas(16) Values {
+    ff::Bf16 of[16 * 16 + 8];
+  };
+  __shared__ Values values;
+  const int lane = static_cast<int>(threadIdx.x), row = lane % 16, column = lane / 16 * 8;
+  copy_async_16(values.of + 8 * lane, source + 4 * lane, true);
+  commit_copies();
+  if (fault != Bf16Fault::no_wait) wait_for_copies<0>();
+  if (fault != Bf16Fault::no_synchronization) __syncwarp();
+  if (fault == Bf16Fault::lane_missing && lane == 7) return;
+  uint32_t a[4], b[4];
+  load_matrices(a, values.of + 16 * row + column + (fault == Bf16Fault::misaligned ? 1 : 0));
+  load_transposed_matrices(b, values.of + 16 * row + column);
+  float d[4] = {};
+  multiply_add_bf16(d, a, b[0], b[1]);
+  for (int i = 0; i < 4; ++i) destination[(lane / 4 + i / 2 * 8) * 8 + lane % 4 * 2 + i % 2] = d[i];
+}
+
 template <class... Parameters, class... Arguments>
 cudaError_t launch(cudaStream_t stream, unsigned threads, void (*kernel)(Parameters...), Arguments... arguments) {
   cudaLaunchConfig_t config{};
@@ -108,4 +130,7 @@ cudaError_t copy(cudaStream_t stream, const float* source, float* destination) {
 }
 cudaError_t multiply(cudaStream_t stream, const float* source, float* destination, MatrixFault fault, bool rounded) {
   return launch(stream, 32, multiply_kernel, source, destination, fault, rounded);
+}
+cudaError_t multiply_bf16(cudaStream_t stream, const float* source, float* destination, Bf16Fault fault) {
+  return launch(stream, 32, multiply_bf16_kernel, source, destination, fault);
 }

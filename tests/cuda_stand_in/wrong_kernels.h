@@ -19,3 +19,8 @@ cudaError_t copy(cudaStream_t stream, const float* source, float* destination); 
 // different places.
 enum class MatrixFault { none, no_synchronization, lane_missing, misaligned, different_places };
 cudaError_t multiply(cudaStream_t stream, const float* source, float* destination, MatrixFault fault, bool rounded);
+
+// destination [16, 8], f32 = source [16, 16] source [16, 8], of the first 8 columns; in bf16, by asynchronous copies to
+// shared memory; without waiting for these, or with a fault as above.
+enum class Bf16Fault { none, no_wait, no_synchronization, lane_missing, misaligned };
+cudaError_t multiply_bf16(cudaStream_t stream, const float* source, float* destination, Bf16Fault fault);

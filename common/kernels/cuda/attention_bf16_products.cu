@@ -39,7 +39,7 @@ constexpr int rows_of_block(int row_tiles) { return 16 * row_tiles * warps; }
 
 // Rows of the others in shared memory at a time; and of these the ones of which backward has scores in registers.
 constexpr int step_rows(int columns) { return columns <= 64 ? 64 : 32; }
-constexpr int query_gradient_part(int columns) { return columns <= 64 ? 64 : 32; }
+constexpr int query_gradient_part(int) { return 32; }
 constexpr int key_gradient_part(int columns) { return columns <= 64 ? 32 : 16; }
 
 __device__ inline int lane_number() { return static_cast<int>(threadIdx.x) % 32; }
@@ -94,15 +94,20 @@ struct alignas(16) Tile {
   __device__ void copy(const Rows& rows) {
     constexpr int packs = columns / 8, all = step_rows(columns) * packs;
     static_assert(all % threads == 0);
+    const auto place_of = [](int i) { return i * threads + static_cast<int>(threadIdx.x); };
+    if (rows.by_packs) {
 #pragma unroll
-    for (int i = 0; i < all / threads; ++i) {
-      const int place = i * threads + static_cast<int>(threadIdx.x), row = place / packs, channel = place % packs * 8;
-      Bf16* const to = of + row * stride + channel;
-      if (rows.by_packs) {
+      for (int i = 0; i < all / threads; ++i) {
+        const int row = place_of(i) / packs, channel = place_of(i) % packs * 8;
         const bool valid = row < rows.rows && channel < rows.channels;
-        copy_async_16(to, valid ? rows.data + row * rows.stride + channel : rows.data, valid);
-      } else {
-        for (int c = 0; c < 8; c += 2) *reinterpret_cast<uint32_t*>(to + c) = rows.pair(row, channel + c);
+        copy_async_16(of + row * stride + channel, valid ? rows.data + row * rows.stride + channel : rows.data, valid);
+      }
+    } else {
+#pragma unroll 1
+      for (int i = 0; i < all / threads; ++i) {
+        const int row = place_of(i) / packs, channel = place_of(i) % packs * 8;
+        for (int c = channel; c < channel + 8; c += 2)
+          *reinterpret_cast<uint32_t*>(of + row * stride + c) = rows.pair(row, c);
       }
     }
   }
@@ -464,7 +469,7 @@ struct KeyGradientMemory {
 
 // Gradients of a tile of keys and values, from all queries that use them.
 template <int columns>
-__global__ void __launch_bounds__(threads, columns <= 32 ? 3 : 2) key_gradients_bf16_kernel(Tensors t) {
+__global__ void __launch_bounds__(threads, columns <= 64 ? 3 : 2) key_gradients_bf16_kernel(Tensors t) {
 #ifdef FF_BF16_TENSOR_CORES
   constexpr int row_tiles = key_gradient_row_tiles(columns), step = step_rows(columns),
                 part = key_gradient_part(columns);
@@ -499,14 +504,23 @@ __global__ void __launch_bounds__(threads, columns <= 32 ? 3 : 2) key_gradients_
       add_products_of_rows<columns, part, row_tiles>(values, gradients, changes);
       // How many of the warp's keys the first of these queries sees.
       const int visible = t.causal ? t.visible(query + begin, first, 16 * row_tiles + part) : 16 * row_tiles;
-      const bool masked = visible < 16 * row_tiles;
+      if (visible < 16 * row_tiles)
+        for_each_sum<row_tiles, part>([&](int r, int n, int i) {
+          if (16 * r + own_row() + i / 2 * 8 >= visible + 8 * n + own_column() + i % 2)
+            probabilities[r][n][i] = -INFINITY;
+        });
+      float2 logarithms[part / 8], products[part / 8];
+#pragma unroll
+      for (int n = 0; n < part / 8; ++n) {
+        const int column = begin + 8 * n + own_column();
+        logarithms[n] = *reinterpret_cast<const float2*>(memory.logarithms[stage] + column);
+        products[n] = *reinterpret_cast<const float2*>(memory.products[stage] + column);
+      }
       for_each_sum<row_tiles, part>([&](int r, int n, int i) {
-        const int column = 8 * n + own_column() + i % 2, row = 16 * r + own_row() + i / 2 * 8;
-        const float logarithm = memory.logarithms[stage][begin + column];
-        float probability = power_of_two(probabilities[r][n][i] * factor - logarithm);
-        if (masked && row >= visible + column) probability = 0;
-        probabilities[r][n][i] = probability;
-        changes[r][n][i] = probability * (changes[r][n][i] - memory.products[stage][begin + column]);
+        const float logarithm = i % 2 == 0 ? logarithms[n].x : logarithms[n].y,
+                    product = i % 2 == 0 ? products[n].x : products[n].y;
+        probabilities[r][n][i] = power_of_two(probabilities[r][n][i] * factor - logarithm);
+        changes[r][n][i] = probabilities[r][n][i] * (changes[r][n][i] - product);
       });
       LeftTiles<row_tiles, part> rounded;
       round_sums<row_tiles, part>(probabilities, rounded);
