@@ -62,7 +62,7 @@ class LinearBf16 : public Bf16Kernel {
   LinearBf16(const Context& context, const KernelRequest& request, const Linear& linear, void* scratch)
       : Bf16Kernel(context, request, scratch), relu_(linear.relu), bias_(linear.adds_bias(part_)),
         in_(linear.in_channels(part_).size()), out_(linear.parameter_block(0, part_)[0].size()),
-        rows_(linear.output_block(0, part_).volume() / out_), stride_(stride_of_rows()),
+        rows_(linear.output_block(0, part_).volume() / out_), padded_(padded_channels()),
         workspace_(context, linear.workspace_bytes(part_)) {
     if (bias_) context.reserve_scratch(sum_rows_scratch_bytes(context, rows_, out_));
   }
@@ -70,13 +70,18 @@ class LinearBf16 : public Bf16Kernel {
   // The product is added to the bias, so that the sum is rounded once.
   void forward(const KernelArguments& arguments) override {
     Scratch scratch = forward_scratch();
-    const Bf16 *const input = this->input(arguments, 0, scratch), *const weight = parameter(arguments, 0, scratch);
-    Bf16 *const output = as_bf16(arguments.outputs[0]), *const rows = aligned_rows(output, scratch);
-    const int64_t stride = rows == output ? out_ : stride_;
-    if (bias_) fill_rows(context_, parameter(arguments, 1, scratch), rows_, out_, stride, rows);
-    multiply_matrices(context_, {1, 0, 0, 0}, 'N', 'T', rows_, out_, in_, input, in_, weight, in_, bias_ ? 1 : 0, rows,
-                      stride);
-    if (rows != output) copy_rows(context_, rows, stride, rows_, out_, output, out_);
+    const Bf16* const input = this->input(arguments, 0, scratch);
+    const Bf16* weight = parameter(arguments, 0, scratch);
+    const Bf16* const bias = bias_ ? parameter(arguments, 1, scratch) : nullptr;
+    Bf16 *const output = as_bf16(arguments.outputs[0]), *rows = output;
+    if (is_padded()) {
+      weight = padded_weight(weight, scratch);
+      rows = take(rows_ * padded_, scratch);
+    }
+    if (bias) fill_rows(context_, bias, rows_, out_, padded_, rows);
+    multiply_matrices(context_, {1, 0, 0, 0}, 'N', 'T', rows_, padded_, in_, input, in_, weight, in_, bias ? 1 : 0,
+                      rows, padded_);
+    if (is_padded()) copy_rows(context_, rows, padded_, rows_, out_, output, out_);
     if (relu_) relu(context_, output, rows_ * out_);
   }
 
@@ -93,39 +98,58 @@ class LinearBf16 : public Bf16Kernel {
     if (bias_)
       sum_rows(context_, gradient, rows_, out_, arguments.parameter_gradients[1], arguments.accumulates(1),
                context_.scratch());
-    int64_t stride = out_;
-    if (Bf16* const rows = aligned_rows(nullptr, scratch)) {
-      copy_rows(context_, gradient, out_, rows_, out_, rows, stride_);
+    if (is_padded()) {
+      Bf16* const rows = take(rows_ * padded_, scratch);
+      copy_rows(context_, gradient, out_, rows_, out_, rows, padded_);
       gradient = rows;
-      stride = stride_;
     }
-    multiply_matrices(context_, {1, 0, 0, 0}, 'T', 'N', out_, in_, rows_, gradient, stride, input, in_,
-                      arguments.accumulates(0) ? 1 : 0, arguments.parameter_gradients[0], in_);
-    if (arguments.input_gradients[0])
-      multiply_matrices(context_, {1, 0, 0, 0}, 'N', 'N', rows_, in_, out_, gradient, stride,
-                        parameter(arguments, 0, scratch), in_, 0, as_bf16(arguments.input_gradients[0]), in_);
+    weight_gradient(arguments, input, gradient);
+    if (!arguments.input_gradients[0]) return;
+    const Bf16* weight = parameter(arguments, 0, scratch);
+    if (is_padded()) weight = padded_weight(weight, scratch);
+    multiply_matrices(context_, {1, 0, 0, 0}, 'N', 'N', rows_, in_, padded_, gradient, padded_, weight, in_, 0,
+                      as_bf16(arguments.input_gradients[0]), in_);
   }
 
   int64_t workspace_bytes() const override { return workspace_.bytes(); }
 
  private:
-  // cuBLAS's fast products of bf16 need rows at multiples of 16 bytes (cuBLAS, Tensor Core Usage): on an H200 a product
-  // with rows of 50,257 elements took 6.6 ms, whose operations take 1.1 ms. Small ones do not earn a copy of the rows.
-  int64_t stride_of_rows() const {
+  // cuBLAS's fast products of bf16 need sizes and strides of multiples of 16 bytes (cuBLAS library, Tensor Core Usage):
+  // on an H200 a product for rows of 50,257 elements took 6.6 ms, whose operations take 1.1 ms. So rows of the output
+  // have zeros behind them within the kernel. Small products do not earn the copies.
+  int64_t padded_channels() const {
     constexpr int64_t least = 128;
-    const bool copied = out_ % aligned_columns != 0 && in_ >= least && out_ >= least && rows_ >= least;
-    return copied ? (out_ + aligned_columns - 1) / aligned_columns * aligned_columns : out_;
+    const bool padded = out_ % aligned_columns != 0 && in_ >= least && out_ >= least && rows_ >= least;
+    return padded ? (out_ + aligned_columns - 1) / aligned_columns * aligned_columns : out_;
   }
-  // Rows that lie stride_ apart; `dense` where rows are not copied, or there is no room for them.
-  Bf16* aligned_rows(Bf16* dense, Scratch& scratch) const {
-    if (stride_ == out_) return dense;
-    auto* const rows = static_cast<Bf16*>(scratch.take(rows_ * stride_ * static_cast<int64_t>(sizeof(Bf16))));
-    return rows ? rows : dense;
+  bool is_padded() const { return padded_ != out_; }
+
+  // There is room: as much as the same in f32 would take.
+  static Bf16* take(int64_t elements, Scratch& scratch) {
+    return static_cast<Bf16*>(scratch.take(elements * static_cast<int64_t>(sizeof(Bf16))));
+  }
+  const Bf16* padded_weight(const Bf16* weight, Scratch& scratch) const {
+    Bf16* const result = take(padded_ * in_, scratch);
+    copy_bytes(context_, weight, result, out_ * in_ * static_cast<int64_t>(sizeof(Bf16)));
+    fill_zero(context_, result + out_ * in_, (padded_ - out_) * in_ * static_cast<int64_t>(sizeof(Bf16)));
+    return result;
+  }
+
+  // gradient [rows, padded]; the gradient of the weights has no room for more rows, so the last few are a product of
+  // their own.
+  void weight_gradient(const KernelArguments& arguments, const Bf16* input, const Bf16* gradient) const {
+    const int64_t first = is_padded() ? out_ / aligned_columns * aligned_columns : out_;
+    const auto product = [&](int64_t begin, int64_t count) {
+      multiply_matrices(context_, {1, 0, 0, 0}, 'T', 'N', count, in_, rows_, gradient + begin, padded_, input, in_,
+                        arguments.accumulates(0) ? 1 : 0, arguments.parameter_gradients[0] + begin * in_, in_);
+    };
+    product(0, first);
+    if (first < out_) product(first, out_ - first);
   }
 
   bool relu_, bias_;
   int64_t in_, out_, rows_;
-  int64_t stride_;          // of rows of the output within the kernel
+  int64_t padded_;          // of the output within the kernel
   Memory<char> workspace_;  // the gradient after the relu; as large as in f32
 };
 

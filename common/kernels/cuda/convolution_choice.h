@@ -16,7 +16,7 @@ struct ConvolutionCandidate {
   double ms = 0;
 };
 
-constexpr double time_margin = 1.5;
+constexpr double time_margin = 1.25;
 
 // Its index; -1 where none has a workspace within the limit. A deterministic one is taken if there is one, whatever its
 // time and arithmetic; then one that was measured with its own arithmetic; then as above.

@@ -36,12 +36,15 @@ __device__ inline void set(float& stored, float value) { stored = value; }
 __device__ inline void set(Bf16& stored, float value) { stored = bf16_of(value); }
 
 template <int n, class Element>
-__device__ inline Pack<float, n> load_values(const Element* address) {
-  const Pack<Element, n> stored = load<n>(address);
+__device__ inline Pack<float, n> values_of(const Pack<Element, n>& stored) {
   Pack<float, n> values;
 #pragma unroll
   for (int j = 0; j < n; ++j) values.of[j] = value_of(stored.of[j]);
   return values;
+}
+template <int n, class Element>
+__device__ inline Pack<float, n> load_values(const Element* address) {
+  return values_of(load<n>(address));
 }
 template <int n, class Element>
 __device__ inline void store_values(Element* address, const Pack<float, n>& values) {
@@ -223,12 +226,12 @@ struct RowPacks {
   __device__ int64_t place_of_pack(int64_t number) const { return head + number * pack_size; }
 
   template <int n, class Element>
-  __device__ Pack<float, n> load(const Element* address) const {
-    if (alike) return load_values<n>(address);
-    Pack<float, n> values;
+  __device__ Pack<Element, n> load(const Element* address) const {
+    if (alike) return cuda::load<n>(address);
+    Pack<Element, n> elements;
 #pragma unroll
-    for (int j = 0; j < n; ++j) values.of[j] = value_of(address[j]);
-    return values;
+    for (int j = 0; j < n; ++j) elements.of[j] = address[j];
+    return elements;
   }
   template <int n, class Element>
   __device__ void store(Element* address, const Pack<float, n>& values) const {
@@ -238,8 +241,8 @@ struct RowPacks {
   }
 };
 
-// Elements of a row that its threads have in registers: of each thread up to `most` packs, and an element that is in
-// none, of each of `sources` tensors.
+// Elements of a row that its threads have in registers, as they are stored: of each thread up to `most` packs, and an
+// element that is in none, of each of `sources` tensors.
 template <class Row, int number_of_sources, int most, class Element>
 class HeldRow {
  public:
@@ -254,7 +257,7 @@ class HeldRow {
           packs_[k][s] = row_.template load<pack_size>(source[s] + row_.place_of_pack(first_ + k * Row::threads));
     if (has_single())
 #pragma unroll
-      for (int s = 0; s < sources; ++s) single_[s] = load_values<1>(source[s] + row_.place_of_single(first_));
+      for (int s = 0; s < sources; ++s) single_[s] = load<1>(source[s] + row_.place_of_single(first_));
   }
 
   // use(place, a pack of each source).
@@ -262,17 +265,26 @@ class HeldRow {
   __device__ void each(const Use& use) const {
 #pragma unroll
     for (int k = 0; k < most; ++k)
-      if (first_ + k * Row::threads < row_.packs) use(row_.place_of_pack(first_ + k * Row::threads), packs_[k]);
-    if (has_single()) use(row_.place_of_single(first_), single_);
+      if (first_ + k * Row::threads < row_.packs)
+        use_values(use, row_.place_of_pack(first_ + k * Row::threads), packs_[k]);
+    if (has_single()) use_values(use, row_.place_of_single(first_), single_);
   }
 
  private:
+  template <class Use, int n>
+  __device__ static void use_values(const Use& use, int64_t place, const Pack<Element, n> (&stored)[sources]) {
+    Pack<float, n> values[sources];
+#pragma unroll
+    for (int s = 0; s < sources; ++s) values[s] = values_of(stored[s]);
+    use(place, values);
+  }
+
   __device__ bool has_single() const { return first_ < row_.single(); }
 
   const RowPacks& row_;
   int64_t first_;
-  Pack<float, pack_size> packs_[most][sources];
-  Pack<float, 1> single_[sources];
+  Pack<Element, pack_size> packs_[most][sources];
+  Pack<Element, 1> single_[sources];
 };
 
 // The same of a row of any length, read again each time.
