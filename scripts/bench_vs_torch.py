@@ -13,8 +13,9 @@ rounds. Before, the two sides must have the same number of parameters.
 
 On a GPU both sides compute in the same precision (--precision), PyTorch with cuDNN's algorithms chosen by measurement
 and without waiting for the GPU within blocks of ten iterations. --pytorch says how PyTorch runs there: eager, graph
-(the whole iteration as one CUDA graph) and compiled (torch.compile, with its CUDA graphs: mode "reduce-overhead"). With
-bf16 PyTorch has torch.autocast.
+(the whole iteration as one CUDA graph), compiled (torch.compile, with its CUDA graphs: mode "reduce-overhead") and
+channels-last (images alone, as one CUDA graph, with images and weights in that memory format; it has to be the last
+one). With bf16 PyTorch has torch.autocast.
 """
 
 import argparse
@@ -308,6 +309,13 @@ def pytorch_side(kind, graph_path, iterations, device, precision, modes):
     half = (lambda: torch.autocast(device, torch.bfloat16)) if precision == "bf16" else contextlib.nullcontext
 
     def times_of(mode):
+        nonlocal batch
+        if mode == "channels-last":
+            if kind != "images":
+                raise ValueError("no images")
+            model.to(memory_format=torch.channels_last)
+            batch = [tensor.contiguous(memory_format=torch.channels_last) if tensor.dim() == 4 else tensor
+                     for tensor in batch]
         forward = torch.compile(model, mode="reduce-overhead") if mode == "compiled" else model
 
         def step():
@@ -319,7 +327,7 @@ def pytorch_side(kind, graph_path, iterations, device, precision, modes):
             return loss
 
         block = 10 if on_gpu else 1
-        repeat = captured(torch, step) if mode == "graph" else step
+        repeat = captured(torch, step) if mode in ("graph", "channels-last") else step
         times = []
         for _ in range(math.ceil(iterations / block) + (1 if on_gpu else 0)):
             begin = time.perf_counter()
@@ -518,9 +526,9 @@ def main():
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu", help="default: cpu")
     parser.add_argument("--precision", choices=["fp32", "tf32", "bf16"], default="fp32",
                         help="of both sides; default: fp32")
-    parser.add_argument("--pytorch", nargs="+", choices=["eager", "graph", "compiled"], default=["eager"],
-                        metavar="MODE", help="how PyTorch runs: eager, graph, compiled (a GPU); the ratio is of the "
-                        "fastest; default: eager")
+    parser.add_argument("--pytorch", nargs="+", choices=["eager", "graph", "compiled", "channels-last"],
+                        default=["eager"], metavar="MODE", help="how PyTorch runs: eager, graph, compiled, "
+                        "channels-last (a GPU); the ratio is of the fastest; default: eager")
     parser.add_argument("--rounds", type=int, default=5, help="measurements of each side, in turn; default: 5")
     parser.add_argument("--seconds", type=float, default=5, help="length of a measurement, about; default: 5")
     parser.add_argument("--build", type=pathlib.Path, metavar="DIR", help="default: build/release, else build/dev")
@@ -534,7 +542,7 @@ def main():
     if arguments.rounds < 1:
         parser.error("--rounds: expected at least 1")
     if arguments.device == "cpu" and arguments.pytorch != ["eager"]:
-        parser.error("--pytorch: graph and compiled need --device cuda")
+        parser.error("--pytorch: all but eager need --device cuda")
     if arguments.device == "cuda":
         try:
             arguments.model = gpu_networks.model_of(gpu_networks.gpu_name())

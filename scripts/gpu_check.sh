@@ -276,8 +276,8 @@ run_steps() {
   extra "predicted, more" 100 "${networks[@]}" predicted --within @within --out "$OUT/predicted.md"
   extra "predicted, bf16" 60 "${networks[@]}" predicted --precision bf16 --profile "$OUT/${MODEL}_bf16.json" \
     --only gpt2-small resnet50 rnnlm alexnet inception_v3 bert-base nmt --within @within --out "$OUT/predicted_bf16.md"
-  extra "PyTorch, bf16" 120 "${pytorch[@]}" --precision bf16 --pytorch eager graph --out "$OUT/pytorch_bf16.md"
-  extra "PyTorch, tf32" 0 "${pytorch[@]}" --precision tf32 --pytorch eager graph --out "$OUT/pytorch_tf32.md"
+  extra "PyTorch, bf16" 120 "${pytorch[@]}" --precision bf16 --pytorch graph channels-last --out "$OUT/pytorch_bf16.md"
+  extra "PyTorch, tf32" 0 "${pytorch[@]}" --precision tf32 --pytorch graph channels-last --out "$OUT/pytorch_tf32.md"
 }
 
 print_table() {
