@@ -17,7 +17,7 @@
 #   scripts/gpu_check.sh build/pack "$OUT"
 # Steps run in the order of their importance, each within its own time; their times add up to what there is. Extra steps
 # follow while time is left. GPU_CHECK_SECONDS: all the time there is (540). GPU_CHECK_ONLY: a regular expression of
-# steps' names. GPU_CHECK_PYTHON: the interpreter with PyTorch. GPU_CHECK_STRETCH: each step has so many times its time
+# steps' names. GPU_CHECK_NETWORKS: of the comparison with PyTorch, those alone. GPU_CHECK_PYTHON: the interpreter with PyTorch. GPU_CHECK_STRETCH: each step has so many times its time
 # (1), to rehearse the steps with slow programs, such as those of the stand-in for CUDA.
 # Exit code: 0 when no step failed, 3 without a GPU (steps that need one then say "skipped: no GPU"), else 1.
 set -uo pipefail
@@ -248,6 +248,7 @@ run_steps() {
   local networks=("$PYTHON" "$ROOT/scripts/gpu_networks.py" --bin "$BIN" --profile "$OUT/$MODEL.json")
   local pytorch=("$PYTHON" "$ROOT/scripts/bench_vs_torch.py" --device cuda --build "$BIN" --python "$PYTHON"
     --rounds 1 --seconds 1 --within @within)
+  [[ -z ${GPU_CHECK_NETWORKS:-} ]] || pytorch+=(--only $GPU_CHECK_NETWORKS)
   local ranks="$BIN/test_gpu_ranks" mpirun=("$MPIRUN" --oversubscribe --bind-to none)
   local sanitizer=(env LD_LIBRARY_PATH="$LIBRARIES${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
     PATH="$PATH:/usr/local/cuda/bin" compute-sanitizer --error-exitcode 9 --tool)
