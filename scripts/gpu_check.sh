@@ -17,8 +17,8 @@
 #   scripts/gpu_check.sh build/pack "$OUT"
 # Steps run in the order of their importance, each within its own time; their times add up to what there is. Extra steps
 # follow while time is left. GPU_CHECK_SECONDS: all the time there is (540). GPU_CHECK_ONLY: a regular expression of
-# steps' names. GPU_CHECK_NETWORKS: of the comparison with PyTorch, those alone. GPU_CHECK_PYTHON: the interpreter with
-# PyTorch. GPU_CHECK_STRETCH: each step has so many times its time (1), to rehearse the steps with slow programs, such as
+# steps' names. GPU_CHECK_NETWORKS: those of the comparison with PyTorch (all). GPU_CHECK_PYTHON: the interpreter with
+# PyTorch. GPU_CHECK_STRETCH: each step has so many times its time (1), to rehearse the steps with slow programs such as
 # those of the stand-in for CUDA.
 # Exit code: 0 when no step failed, 3 without a GPU (steps that need one then say "skipped: no GPU"), else 1.
 set -uo pipefail
