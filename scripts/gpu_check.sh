@@ -274,6 +274,7 @@ run_steps() {
   extra "NCCL, 4 ranks" 60 "${mpirun[@]}" -n 4 "$ranks" nccl --seconds 30
   extra "MPI, 4 ranks" 40 "${mpirun[@]}" -n 4 "$ranks" mpi --seconds 20
   extra "kernel benchmark" 60 "$BIN/bench_kernels"
+  extra "attention, bf16" 30 "$BIN/bench_kernels" --precision bf16 --only attention
   # goes on where the table ends
   extra "predicted, more" 100 "${networks[@]}" predicted --within @within --out "$OUT/predicted.md"
   extra "predicted, bf16" 60 "${networks[@]}" predicted --precision bf16 --profile "$OUT/${MODEL}_bf16.json" \
