@@ -3,6 +3,7 @@
 // 2,048 threads with one load of 4 bytes each have 8 KiB, with two of 16 bytes 64 KiB.
 #pragma once
 
+#include <bit>
 #include <tuple>
 #include <type_traits>
 
@@ -204,6 +205,13 @@ void map_columns(const Context& context, int64_t rows, int64_t columns, Element*
          rows, columns, static_cast<unsigned>(tiles), function, result, source, parameter);
 }
 
+// A pack as it is loaded. A Pack of bf16 has a register for each element, into which it is taken apart as soon as it is
+// there: then a thread waits for one load before it issues the next one.
+template <class Element>
+struct [[gnu::may_alias]] alignas(pack_size * sizeof(Element)) PackWords {
+  uint32_t of[pack_size * sizeof(Element) / sizeof(uint32_t)];
+};
+
 // A row by packs: `head` elements, the packs, and the rest. Where the addresses differ in their distance to the next
 // pack, `alike` is false, and packs are loaded and stored element by element.
 struct RowPacks {
@@ -225,13 +233,13 @@ struct RowPacks {
   }
   __device__ int64_t place_of_pack(int64_t number) const { return head + number * pack_size; }
 
-  template <int n, class Element>
-  __device__ Pack<Element, n> load(const Element* address) const {
-    if (alike) return cuda::load<n>(address);
-    Pack<Element, n> elements;
+  template <class Element>
+  __device__ PackWords<Element> load(const Element* address) const {
+    if (alike) return *reinterpret_cast<const PackWords<Element>*>(address);
+    Pack<Element, pack_size> elements;
 #pragma unroll
-    for (int j = 0; j < n; ++j) elements.of[j] = address[j];
-    return elements;
+    for (int j = 0; j < pack_size; ++j) elements.of[j] = address[j];
+    return std::bit_cast<PackWords<Element>>(elements);
   }
   template <int n, class Element>
   __device__ void store(Element* address, const Pack<float, n>& values) const {
@@ -254,37 +262,33 @@ class HeldRow {
       if (first_ + k * Row::threads < row_.packs)
 #pragma unroll
         for (int s = 0; s < sources; ++s)
-          packs_[k][s] = row_.template load<pack_size>(source[s] + row_.place_of_pack(first_ + k * Row::threads));
+          packs_[k][s] = row_.load(source[s] + row_.place_of_pack(first_ + k * Row::threads));
     if (has_single())
 #pragma unroll
-      for (int s = 0; s < sources; ++s) single_[s] = load<1>(source[s] + row_.place_of_single(first_));
+      for (int s = 0; s < sources; ++s) single_[s] = load_values<1>(source[s] + row_.place_of_single(first_));
   }
 
   // use(place, a pack of each source).
   template <class Use>
   __device__ void each(const Use& use) const {
 #pragma unroll
-    for (int k = 0; k < most; ++k)
-      if (first_ + k * Row::threads < row_.packs)
-        use_values(use, row_.place_of_pack(first_ + k * Row::threads), packs_[k]);
-    if (has_single()) use_values(use, row_.place_of_single(first_), single_);
+    for (int k = 0; k < most; ++k) {
+      if (first_ + k * Row::threads >= row_.packs) continue;
+      Pack<float, pack_size> values[sources];
+#pragma unroll
+      for (int s = 0; s < sources; ++s) values[s] = values_of(std::bit_cast<Pack<Element, pack_size>>(packs_[k][s]));
+      use(row_.place_of_pack(first_ + k * Row::threads), values);
+    }
+    if (has_single()) use(row_.place_of_single(first_), single_);
   }
 
  private:
-  template <class Use, int n>
-  __device__ static void use_values(const Use& use, int64_t place, const Pack<Element, n> (&stored)[sources]) {
-    Pack<float, n> values[sources];
-#pragma unroll
-    for (int s = 0; s < sources; ++s) values[s] = values_of(stored[s]);
-    use(place, values);
-  }
-
   __device__ bool has_single() const { return first_ < row_.single(); }
 
   const RowPacks& row_;
   int64_t first_;
-  Pack<Element, pack_size> packs_[most][sources];
-  Pack<Element, 1> single_[sources];
+  PackWords<Element> packs_[most][sources];
+  Pack<float, 1> single_[sources];
 };
 
 // The same of a row of any length, read again each time.
