@@ -45,6 +45,7 @@ WAYS = backend("CUDA convolutions equal the double-precision reference in each w
 MANY = backend("many parameters")
 IMAGES, SUMS = backend("images go to the GPU"), backend("zeros")
 TENSOR_CORES = backend("attention on tensor cores")
+BF16, BF16_ATTENTION = backend("CUDA kernels that work on bf16"), backend("attention of bf16 is off")
 MOVED, BLOCKS = backend("a dropout kernel moved"), backend("blocks of any rank")
 TESTS = [("test_gpu", ["tests/test_gpu", "~[convolution]"]),
          ("test_gpu, convolutions", ["tests/test_gpu", "[convolution]"]), GRAPH, THREADS, PROCESSES]
@@ -127,6 +128,22 @@ MUTANTS = [
      "t.causal ? places.row(i) + 1 : 0", [TENSOR_CORES]),
     ("earlier tiles on tensor cores not corrected", KERNELS + "attention_tensor_cores.cu",
      "      correct(correction);", "      correct(1 + 0 * correction);", [TENSOR_CORES]),
+    ("copies of keys in bf16 not waited for", KERNELS + "attention_bf16_products.cu",
+     "    wait_for_copies<0>();\n    __syncthreads();", "    __syncthreads();", [BF16_ATTENTION]),
+    ("no barrier before a tile in bf16 is read", KERNELS + "attention_bf16_products.cu",
+     "    wait_for_copies<0>();\n    __syncthreads();", "    wait_for_copies<0>();", [BF16_ATTENTION]),
+    ("a key too far in bf16", KERNELS + "attention_bf16_products.cu", "if (8 * n + e >= visible) hide",
+     "if (8 * n + e > visible) hide", [BF16_ATTENTION]),
+    ("the other stage of keys is read in bf16", KERNELS + "attention_bf16_products.cu",
+     "memory.keys[stage].of + begin", "memory.keys[stage ^ 1].of + begin", [BF16_ATTENTION]),
+    ("rows of padded weights in bf16 not zero", KERNELS + "bf16_kernels.cu",
+     "    fill_zero(context_, result + out_ * in_, (padded_ - out_) * in_ * static_cast<int64_t>(sizeof(Bf16)));\n", "",
+     [BF16]),
+    ("the last channels' weights in bf16 have no gradient", KERNELS + "bf16_kernels.cu",
+     "    if (first < out_) product(first, out_ - first);\n", "", [BF16]),
+    ("an LSTM's second product in bf16 begins the sum anew", KERNELS + "lstm.cu", "i == 0 ? 0 : 1", "0 * i", [BF16]),
+    ("gradients of a convolution's weights in bf16 not added", KERNELS + "convolution.cpp",
+     "operands.weight_gradient, operands.add);", "operands.weight_gradient, false);", [BF16]),
     ("a window too far in pooling's gradient", KERNELS + "pool2d.cu",
      "last + 1 < axis.output ? last + 1 : axis.output};", "last + 1};", [kernels("pool2d")]),
     ("a position too far in pooling", KERNELS + "pool2d.cu", "behind < axis.input ? behind : axis.input}",
