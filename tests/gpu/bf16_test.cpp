@@ -1,6 +1,7 @@
 // Kernels of the CUDA backend that work on bf16 as it lies, beside its kernels in f32 on the same values.
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <random>
 
 #include "common/graph.h"
@@ -158,8 +159,10 @@ void check_part(CudaBackend& gpu, const Case& one, const Degrees& degrees, int64
   Vector<bool> gradients(one.inputs.size(), true);
   if (one.indices > 0) gradients[one.index_input] = false;
   const KernelRequest request{native.definition, native.part, gradients, "tested", 1};
+  // What the kernel has not written there must not count, not even times 0.
   Tensor scratch(gpu, DataType::f32,
-                 Vector<float>(conversion_bytes(native.definition, native.part, true, gradients) / 4));
+                 Vector<float>(conversion_bytes(native.definition, native.part, true, gradients) / 4,
+                               std::numeric_limits<float>::quiet_NaN()));
   auto* const kernels = dynamic_cast<Bf16Kernels*>(&gpu);
   REQUIRE(kernels);
   const std::unique_ptr<Kernel> kernel = kernels->make_bf16_kernel(request, scratch.data()),
