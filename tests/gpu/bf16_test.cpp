@@ -7,6 +7,7 @@
 #include "common/graph.h"
 #include "common/kernels/bf16.h"
 #include "common/kernels/bf16_kernels.h"
+#include "common/kernels/converted_kernel.h"
 #include "common/operators/conversion.h"
 #include "tests/gpu/gpu_or_skip.h"
 
@@ -101,6 +102,7 @@ class Tensor {
   int64_t elements_;
   void* memory_;
 };
+using DeviceTensor = Tensor;  // not ff::Tensor
 using Tensors = Vector<std::unique_ptr<Tensor>>;
 
 // One side of the comparison: an operator's operands and results in the types of its definition.
@@ -239,6 +241,47 @@ Json attention_of(int64_t heads, int64_t key_value_heads, int64_t head_channels,
 }
 
 }  // namespace
+
+TEST_CASE("operators that move elements move indices as such in bf16 graphs too") {
+  const auto gpu = gpu_or_skip();
+  if (!gpu) return;
+  const Json token = {{"name", "token"}, {"shape", {"batch", 6, 5}}, {"dtype", "i32"}},
+             label = {{"name", "label"}, {"shape", {"batch"}}, {"dtype", "i32"}};
+  const auto operator_of = [](const char* name, const char* type, const Json& inputs, const Json& attributes) {
+    return Json{{"name", name}, {"type", type}, {"inputs", inputs}, {"attributes", attributes}};
+  };
+  const Json none = Json::object(), axes = Json{{"axes", {2, 1}}}, table = Json{{"vocabulary", 9}, {"channels", 6}};
+  const Json operators =
+      Json::array({operator_of("tested", "transpose", Json::array({"token"}), axes),
+                   operator_of("row", "flatten", Json::array({"tested"}), none),
+                   operator_of("words", "embedding", Json::array({"row"}), table),
+                   operator_of("flat", "flatten", Json::array({"words"}), none),
+                   operator_of("loss", "softmax_cross_entropy", Json::array({"flat", "label"}), none)});
+  const Json whole = {{"format", "ffgraph/1"},
+                      {"name", "g"},
+                      {"batch_size", 4},
+                      {"inputs", Json::array({token, label})},
+                      {"operators", operators}};
+  const Graph graph = parse_graph(parse_json(whole.dump(), "g"), 0, DataType::bf16);
+  const OperatorDefinition& transpose = tested(graph);
+  REQUIRE(transpose.activation_type() == DataType::bf16);
+  const KernelRequest request{transpose, transpose.part(Degrees(3, 1), 0), {false}, "tested", 1};
+  const std::unique_ptr<Kernel> kernel = make_typed_kernel(*gpu, request, nullptr);
+  Random random;
+  const Vector<float> tokens = random.indices(120, 1 << 30);
+  DeviceTensor input(*gpu, DataType::i32, tokens), output(*gpu, DataType::i32, Vector<float>(120, 0.0f));
+  KernelArguments arguments;
+  arguments.inputs.push_back(input.data());
+  arguments.outputs.push_back(output.data());
+  kernel->forward(arguments);
+  const Vector<float> found = output.read();
+  for (int64_t row = 0; row < 24; ++row)
+    for (int64_t column = 0; column < 5; ++column) {
+      const int64_t sample = row / 6;
+      CHECK(std::bit_cast<int32_t>(found[(sample * 5 + column) * 6 + row % 6]) ==
+            std::bit_cast<int32_t>(tokens[row * 5 + column]));
+    }
+}
 
 TEST_CASE("CUDA kernels that work on bf16 as it lies equal those in f32, rounded") {
   const auto gpu = gpu_or_skip();

@@ -19,7 +19,8 @@
 namespace ff::cuda {
 namespace {
 
-// Kernels for older devices are empty: the host does not make this operator's kernel there.
+// Not for older devices, where the host does not make this operator's kernel. Code that was compiled for those ends with
+// an error on newer ones.
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
 #define FF_BF16_TENSOR_CORES 1
 #endif
@@ -378,6 +379,8 @@ __global__ void __launch_bounds__(threads, 2) attention_bf16_kernel(Tensors t) {
   store_result<row_tiles, columns>(
       result, Rows(t.output, t.output_stride, t.query_rows, first, t),
       [&](int r, int half) { return softmax.total[r][half]; }, t.output + output);
+#else
+  __trap();
 #endif
 }
 
@@ -439,6 +442,8 @@ __global__ void __launch_bounds__(threads, columns <= 64 ? 3 : 2) query_gradient
   }
   store_result<row_tiles, columns>(
       result, query_rows, [&](int, int) { return t.scale; }, t.query_gradients + query_offset + first * t.query_stride);
+#else
+  __trap();
 #endif
 }
 
@@ -534,6 +539,8 @@ __global__ void __launch_bounds__(threads, columns <= 64 ? 3 : 2) key_gradients_
       of_keys, key_rows, [&](int, int) { return t.scale; }, t.key_gradients + result);
   store_result<row_tiles, columns>(
       of_values, key_rows, [](int, int) { return 1.0f; }, t.value_gradients + result);
+#else
+  __trap();
 #endif
 }
 

@@ -19,7 +19,7 @@
 namespace ff::cuda {
 namespace {
 
-// Kernels for older devices are empty: the host takes others there.
+// Not for older devices, where the host takes others. Code that was compiled for those ends with an error on newer ones.
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
 #define FF_TENSOR_CORES 1
 #endif
@@ -250,6 +250,8 @@ __global__ void __launch_bounds__(32 * forward_warps<columns>, 2) attention_tens
     t.logarithms[(place.sample * t.heads + place.head) * t.query_rows + query] = largest * t.scale + logf(total);
   correct(1 / total);
   store_result<columns>(result, strip, outputs, first, 0, t.output + output_offset);
+#else
+  __trap();
 #endif
 }
 
@@ -338,6 +340,8 @@ __global__ void __launch_bounds__(32 * backward_warps, columns <= 64 ? 3 : 2)
     __syncthreads();
   }
   if (first < t.query_rows) store_result<columns>(result, strip, queries, first, 0, t.query_gradients + query_offset);
+#else
+  __trap();
 #endif
 }
 
@@ -405,6 +409,8 @@ __global__ void __launch_bounds__(32 * backward_warps, columns <= 32 ? 3 : 2)
   if (first >= t.key_rows) return;
   store_result<part>(of_keys, change_strip, keys, first, place.first_channel, t.key_gradients + key_offset);
   store_result<part>(of_values, change_strip, values, first, place.first_channel, t.value_gradients + key_offset);
+#else
+  __trap();
 #endif
 }
 

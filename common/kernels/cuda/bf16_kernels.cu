@@ -240,11 +240,15 @@ std::unique_ptr<Kernel> make(const Context& context, const KernelRequest& reques
 }  // namespace
 
 std::unique_ptr<Kernel> make_bf16_kernel(const Context& context, const KernelRequest& request, void* scratch) {
+  // Operators that move elements may move indices.
+  const auto is_bf16 = [](const TensorSpec& tensor) { return tensor.type == DataType::bf16; };
+  const Vector<TensorSpec>&inputs = request.definition.inputs(), &outputs = request.definition.outputs();
+  if (std::none_of(inputs.begin(), inputs.end(), is_bf16) && std::none_of(outputs.begin(), outputs.end(), is_bf16))
+    return nullptr;
   // A constant parameter is f32.
   const Vector<ParameterSpec>& parameters = request.definition.parameters();
   if (!parameters.empty() && !parameters[0].trained) return nullptr;
   if (auto kernel = make<EmbeddingBf16, Embedding>(context, request, scratch)) return kernel;
-  const Vector<TensorSpec>& inputs = request.definition.inputs();
   if (std::none_of(inputs.begin(), inputs.end(), [](const auto& input) { return input.type == DataType::f32; }))
     for (const auto make_kernel :
          {make_elementwise_bf16_kernel, make_dropout_bf16_kernel, make_layer_norm_bf16_kernel,

@@ -207,7 +207,8 @@ ConvolutionChoice Convolution<Element>::measured(Pass pass) const {
   cudaEventDestroy(begin);
   cudaEventDestroy(end);
   const int best = choose_convolution(measured, INT64_MAX);
-  if (best < 0 && is_bf16<Element>) return {};
+  // In bf16 there is another way, by conversion.
+  if (is_bf16<Element> && (best < 0 || !choices[best].deterministic)) return {};
   if (best < 0) throw MachineError("cuDNN has no algorithm for the convolution " + geometry_.text() + why_none);
   return choices[best];
 }

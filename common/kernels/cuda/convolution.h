@@ -39,7 +39,8 @@ class Convolution {
   Convolution(const Convolution&) = delete;
   Convolution& operator=(const Convolution&) = delete;
 
-  // Whether there is a way for each pass. In f32 the constructor throws where there is none.
+  // Whether there is a way for each pass, in bf16 one that gives the same bits in every run. In f32 the constructor
+  // throws where there is none.
   bool can_run() const;
 
   // Each takes its scratch memory from `scratch`.

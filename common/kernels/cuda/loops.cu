@@ -28,7 +28,8 @@ __global__ void transpose_kernel(const Source* source, int64_t rows, int64_t col
     const int64_t column = first_column + c, row = first_row + threadIdx.x;
     if (row >= rows || column >= columns) continue;
     Destination& target = destination[offset + column * rows + row];
-    set(target, (add ? value_of(target) : 0.0f) + values[threadIdx.x][c]);
+    // Without arithmetic where there is nothing to add: an f32 may hold the bits of an integer.
+    set(target, add ? value_of(target) + values[threadIdx.x][c] : values[threadIdx.x][c]);
   }
 }
 

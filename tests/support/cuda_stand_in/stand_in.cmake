@@ -19,7 +19,7 @@ function(ff_compile_kernels_for_cpus sources)
   set_source_files_properties(${sources} PROPERTIES LANGUAGE CXX COMPILE_OPTIONS
 "-x;c++;-O2;-fsanitize=thread;--param=tsan-instrument-func-entry-exit=0;--param=tsan-distinguish-volatile=1;\
 -fno-tree-vectorize;-fno-tree-slp-vectorize;-fno-tree-loop-distribute-patterns;-Wno-unknown-pragmas;\
--Wno-sign-conversion")
+-Wno-sign-conversion;-fno-strict-aliasing")
 endfunction()
 
 file(GLOB stand_in_sources CONFIGURE_DEPENDS ${stand_in}/*.cpp)
