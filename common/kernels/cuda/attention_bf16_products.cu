@@ -19,8 +19,8 @@
 namespace ff::cuda {
 namespace {
 
-// Not for older devices, where the host does not make this operator's kernel. Code that was compiled for those ends with
-// an error on newer ones.
+// Not for older devices, where the host does not make this operator's kernel. Code compiled for those ends with an
+// error on newer ones.
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
 #define FF_BF16_TENSOR_CORES 1
 #endif

@@ -19,7 +19,7 @@
 namespace ff::cuda {
 namespace {
 
-// Not for older devices, where the host takes others. Code that was compiled for those ends with an error on newer ones.
+// Not for older devices, where the host takes others. Code compiled for those ends with an error on newer ones.
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
 #define FF_TENSOR_CORES 1
 #endif
