@@ -85,7 +85,7 @@ MUTANTS = [
      "cublasGemmEx_64(context.blas, operation(transpose_b), operation(transpose_a)",
      "cublasGemmEx_64(context.blas, operation(transpose_a), operation(transpose_b)", [kernels("linear")]),
     ("wrong transposition flag of a convolution as a product", KERNELS + "convolution.cpp",
-     "multiply(context_, 'N', 'T', pixels, out, in", "multiply(context_, 'N', 'N', pixels, out, in",
+     "multiply_matrices(context_, 'N', 'T', pixels, out, in", "multiply_matrices(context_, 'N', 'N', pixels, out, in",
      [WAYS]),
     ("a workspace too small", KERNELS + "convolution.cpp", "  const size_t bytes = static_cast<size_t>("
      "choice.workspace_bytes);", "  const size_t bytes = static_cast<size_t>(choice.workspace_bytes / 2);",

@@ -58,7 +58,6 @@ class MultiHeadAttentionBf16 : public Bf16Kernel {
 
  private:
   using Matrix = MultiHeadAttention::Projected::Matrix;
-  static constexpr MatrixBatch one{1, 0, 0, 0};
 
   Vector<const Bf16*> parameters_of(const KernelArguments& arguments, size_t count, Scratch& scratch) const {
     Vector<const Bf16*> result;
@@ -81,7 +80,7 @@ class MultiHeadAttentionBf16 : public Bf16Kernel {
       fill_rows(context_, parameters[matrix.parameter + layout_.weights] + matrix.weight_row,
                 layout_.samples * matrix.positions, matrix.width, matrix.width, output);
     layout_.for_each_product(matrix, [&](int64_t row, int64_t element) {
-      multiply_matrices(context_, one, 'N', 'T', layout_.rows(matrix), matrix.width, channels_, input + row * channels_,
+      multiply_matrices(context_, 'N', 'T', layout_.rows(matrix), matrix.width, channels_, input + row * channels_,
                         channels_, weight, channels_, attention_.bias ? 1 : 0, output + element, matrix.width);
     });
   }
@@ -90,7 +89,7 @@ class MultiHeadAttentionBf16 : public Bf16Kernel {
                         const KernelArguments& arguments) const {
     bool add = arguments.accumulates(static_cast<size_t>(matrix.parameter));
     layout_.for_each_product(matrix, [&](int64_t row, int64_t element) {
-      multiply_matrices(context_, one, 'T', 'N', matrix.width, channels_, layout_.rows(matrix), gradients + element,
+      multiply_matrices(context_, 'T', 'N', matrix.width, channels_, layout_.rows(matrix), gradients + element,
                         matrix.width, input + row * channels_, channels_, add ? 1 : 0,
                         arguments.parameter_gradients[matrix.parameter] + matrix.weight_row * channels_, channels_);
       add = true;
@@ -102,7 +101,7 @@ class MultiHeadAttentionBf16 : public Bf16Kernel {
       const Matrix& matrix = layout_.matrices[m];
       const Bf16* const gradients = as_bf16(projected_gradients_.data()) + matrix.begin;
       layout_.for_each_product(matrix, [&](int64_t row, int64_t element) {
-        multiply_matrices(context_, one, 'N', 'N', layout_.rows(matrix), channels_, matrix.width, gradients + element,
+        multiply_matrices(context_, 'N', 'N', layout_.rows(matrix), channels_, matrix.width, gradients + element,
                           matrix.width, weights[matrix.parameter] + matrix.weight_row * channels_, channels_,
                           m == 0 ? 0 : 1, result + row * channels_, channels_);
       });

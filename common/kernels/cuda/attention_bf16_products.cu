@@ -126,6 +126,18 @@ __device__ void load_left(const Rows& rows, LeftTiles<row_tiles, columns>& left)
         left[r][k][i] = rows.pair(16 * r + own_row() + i % 2 * 8, 16 * k + own_column() + i / 2 * 8);
 }
 
+// Columns from 16 n on of the result += columns from 16 k on of the left operand times `right` [16, 16].
+template <int row_tiles, int left_tiles, int result_tiles>
+__device__ inline void add_products_of_tile(const uint32_t (&left)[row_tiles][left_tiles][4], int k,
+                                            const uint32_t (&right)[4], int n,
+                                            float (&result)[row_tiles][result_tiles][4]) {
+#pragma unroll
+  for (int r = 0; r < row_tiles; ++r) {
+    multiply_add_bf16(result[r][2 * n], left[r][k], right[0], right[1]);
+    multiply_add_bf16(result[r][2 * n + 1], left[r][k], right[2], right[3]);
+  }
+}
+
 // result [16 row_tiles, others] += left [16 row_tiles, columns] times rows [others, columns] in shared memory,
 // transposed.
 template <int columns, int others, int row_tiles>
@@ -139,11 +151,7 @@ __device__ void add_products_of_rows(const LeftTiles<row_tiles, columns>& left, 
     for (int n = 0; n < others / 16; ++n) {
       uint32_t right[4];
       load_matrices(right, own + 16 * n * Tile<columns>::stride + 16 * k);
-#pragma unroll
-      for (int r = 0; r < row_tiles; ++r) {
-        multiply_add_bf16(result[r][2 * n], left[r][k], right[0], right[1]);
-        multiply_add_bf16(result[r][2 * n + 1], left[r][k], right[2], right[3]);
-      }
+      add_products_of_tile(left, k, right, n, result);
     }
 }
 
@@ -158,11 +166,7 @@ __device__ void add_products(const LeftTiles<row_tiles, others>& left, const Bf1
     for (int n = 0; n < columns / 16; ++n) {
       uint32_t right[4];
       load_transposed_matrices(right, own + 16 * k * Tile<columns>::stride + 16 * n);
-#pragma unroll
-      for (int r = 0; r < row_tiles; ++r) {
-        multiply_add_bf16(result[r][2 * n], left[r][k], right[0], right[1]);
-        multiply_add_bf16(result[r][2 * n + 1], left[r][k], right[2], right[3]);
-      }
+      add_products_of_tile(left, k, right, n, result);
     }
 }
 

@@ -158,7 +158,8 @@ class BatchNormKernel : public Kernel {
     const float* sums = !arguments.training ? nullptr : norm_.global ? arguments.statistics : own_sums_.data();
     prepare_forward(context_, sums, arguments.parameters[2], arguments.parameters[3], arguments.parameters[0],
                     arguments.parameters[1], channels_, elements_, norm_.epsilon, values());
-    scale_and_shift(context_, input(arguments), rows_, channels_, values(), norm_.relu, typed(arguments.outputs[0]));
+    scale_and_shift(context_, input(arguments), rows_, channels_, values(), norm_.relu,
+                    typed<Element>(arguments.outputs[0]));
   }
 
   void update_state(const KernelArguments& arguments) override {
@@ -180,25 +181,22 @@ class BatchNormKernel : public Kernel {
                      arguments.parameter_gradients[0], arguments.accumulates(0), arguments.parameter_gradients[1],
                      arguments.accumulates(1));
     if (arguments.input_gradients[0])
-      input_gradients<Element>(context_, input(arguments), typed(arguments.output_gradients[0]), relu_output(arguments),
-                               rows_, channels_, values(), typed(arguments.input_gradients[0]));
+      input_gradients<Element>(context_, input(arguments), typed<Element>(arguments.output_gradients[0]),
+                               relu_output(arguments), rows_, channels_, values(),
+                               typed<Element>(arguments.input_gradients[0]));
   }
 
   int64_t workspace_bytes() const override { return values_.bytes() + own_sums_.bytes() + own_gradient_sums_.bytes(); }
 
  private:
-  static const Element* input(const KernelArguments& arguments) {
-    return static_cast<const Element*>(arguments.inputs[0]);
-  }
-  static Element* typed(float* tensor) { return reinterpret_cast<Element*>(tensor); }
-  static const Element* typed(const float* tensor) { return reinterpret_cast<const Element*>(tensor); }
+  static const Element* input(const KernelArguments& arguments) { return typed<Element>(arguments.inputs[0]); }
   const Element* relu_output(const KernelArguments& arguments) const {
-    return norm_.relu ? typed(arguments.outputs[0]) : nullptr;
+    return norm_.relu ? typed<Element>(arguments.outputs[0]) : nullptr;
   }
 
   void sum_gradients_to(const KernelArguments& arguments, float* sums) {
-    sum_gradients<Element>(context_, input(arguments), typed(arguments.output_gradients[0]), relu_output(arguments),
-                           rows_, channels_, values(), sums, own_sums_.data());
+    sum_gradients<Element>(context_, input(arguments), typed<Element>(arguments.output_gradients[0]),
+                           relu_output(arguments), rows_, channels_, values(), sums, own_sums_.data());
   }
   ChannelValues values() const {
     float* first = values_.data();

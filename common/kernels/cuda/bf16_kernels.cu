@@ -79,8 +79,7 @@ class LinearBf16 : public Bf16Kernel {
       rows = take(rows_ * padded_, scratch);
     }
     if (bias) fill_rows(context_, bias, rows_, out_, padded_, rows);
-    multiply_matrices(context_, {1, 0, 0, 0}, 'N', 'T', rows_, padded_, in_, input, in_, weight, in_, bias ? 1 : 0,
-                      rows, padded_);
+    multiply_matrices(context_, 'N', 'T', rows_, padded_, in_, input, in_, weight, in_, bias ? 1 : 0, rows, padded_);
     if (is_padded()) copy_rows(context_, rows, padded_, rows_, out_, output, out_);
     if (relu_) relu(context_, output, rows_ * out_);
   }
@@ -107,7 +106,7 @@ class LinearBf16 : public Bf16Kernel {
     if (!arguments.input_gradients[0]) return;
     const Bf16* weight = parameter(arguments, 0, scratch);
     if (is_padded()) weight = padded_weight(weight, scratch);
-    multiply_matrices(context_, {1, 0, 0, 0}, 'N', 'N', rows_, in_, padded_, gradient, padded_, weight, in_, 0,
+    multiply_matrices(context_, 'N', 'N', rows_, in_, padded_, gradient, padded_, weight, in_, 0,
                       as_bf16(arguments.input_gradients[0]), in_);
   }
 
@@ -140,7 +139,7 @@ class LinearBf16 : public Bf16Kernel {
   void weight_gradient(const KernelArguments& arguments, const Bf16* input, const Bf16* gradient) const {
     const int64_t first = is_padded() ? out_ / aligned_columns * aligned_columns : out_;
     const auto product = [&](int64_t begin, int64_t count) {
-      multiply_matrices(context_, {1, 0, 0, 0}, 'T', 'N', count, in_, rows_, gradient + begin, padded_, input, in_,
+      multiply_matrices(context_, 'T', 'N', count, in_, rows_, gradient + begin, padded_, input, in_,
                         arguments.accumulates(0) ? 1 : 0, arguments.parameter_gradients[0] + begin * in_, in_);
     };
     product(0, first);
@@ -267,7 +266,8 @@ std::string native_bf16_operators(const Context& context) {
   return std::string(context.has_tf32 ? "linear, matmul, conv2d, conv1d, lstm, multi_head_attention (heads of up to "
                                         "128 channels), "
                                       : "") +
-         "embedding, layer_norm, rms_norm, batch_norm, dropout, softmax_cross_entropy and elementwise operators";
+         "embedding, layer_norm, rms_norm, batch_norm, dropout, softmax_cross_entropy, pooling, mean, operators that "
+         "move elements, and elementwise ones";
 }
 
 }  // namespace ff::cuda

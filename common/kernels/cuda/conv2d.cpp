@@ -48,11 +48,11 @@ class Conv2dKernel : public Kernel {
   void forward(const KernelArguments& arguments) override {
     ScratchPieces scratch(context_.scratch());
     const Pieces pieces = take_pieces(scratch);
-    const Element* const input = pad(static_cast<const Element*>(arguments.inputs[0]), pieces);
-    Element* const output = typed(arguments.outputs[0]);
+    const Element* const input = pad(typed<Element>(arguments.inputs[0]), pieces);
+    Element* const output = typed<Element>(arguments.outputs[0]);
     for (const Slice& slice : slices_) {
       const ConvolutionGeometry& geometry = slice.convolution->geometry();
-      const Element* const weight = typed(arguments.parameters[0]) + slice.first_output * weight_row_;
+      const Element* const weight = typed<Element>(arguments.parameters[0]) + slice.first_output * weight_row_;
       if (slices_.size() == 1) {
         slice.convolution->forward(input, weight, output, scratch);
         continue;
@@ -61,15 +61,15 @@ class Conv2dKernel : public Kernel {
       slice.convolution->forward(pieces.input_slice, weight, pieces.output_slice, scratch);
       put_channels(pieces.output_slice, geometry.out_channels, output, output_[1], slice.first_output, output_pixels());
     }
-    add_bias<Element>(context_, bias_ ? typed(arguments.parameters[1]) : nullptr, conv_.relu, output_pixels(),
+    add_bias<Element>(context_, bias_ ? typed<Element>(arguments.parameters[1]) : nullptr, conv_.relu, output_pixels(),
                       output_[1], output);
   }
 
   void backward(const KernelArguments& arguments) override {
-    const Element* gradient = typed(arguments.output_gradients[0]);
+    const Element* gradient = typed<Element>(arguments.output_gradients[0]);
     if (conv_.relu) {
-      Element* const masked = reinterpret_cast<Element*>(masked_.data());
-      mask_by_positive<Element>(context_, typed(arguments.outputs[0]), gradient, masked, volume(output_));
+      Element* const masked = typed<Element>(masked_.data());
+      mask_by_positive<Element>(context_, typed<Element>(arguments.outputs[0]), gradient, masked, volume(output_));
       gradient = masked;
     }
     if (bias_ && conv_.trained)
@@ -77,14 +77,14 @@ class Conv2dKernel : public Kernel {
                arguments.accumulates(1), context_.scratch());
     ScratchPieces scratch(context_.scratch());
     const Pieces pieces = take_pieces(scratch);
-    const Element* const input = pad(static_cast<const Element*>(arguments.inputs[0]), pieces);
+    const Element* const input = pad(typed<Element>(arguments.inputs[0]), pieces);
     if (conv_.trained)
       for (const Slice& slice : slices_) backward_weight(slice, input, gradient, arguments, pieces, scratch);
-    Element* const result = typed(arguments.input_gradients[0]);
+    Element* const result = typed<Element>(arguments.input_gradients[0]);
     if (!result) return;
     Element* const padded = is_padded() ? pieces.padded : result;  // the input's copy has been used
     for (const Slice& slice : slices_)
-      backward_input(slice, gradient, typed(arguments.parameters[0]), padded, pieces, scratch);
+      backward_input(slice, gradient, typed<Element>(arguments.parameters[0]), padded, pieces, scratch);
     if (is_padded()) copy_input(padded, padded_, result, Block(input_));
   }
 
@@ -192,8 +192,6 @@ class Conv2dKernel : public Kernel {
     copy_columns(context_, slice, count, destination + first, channels, pixels, count);
   }
 
-  static const Element* typed(const float* tensor) { return reinterpret_cast<const Element*>(tensor); }
-  static Element* typed(float* tensor) { return reinterpret_cast<Element*>(tensor); }
   bool is_padded() const { return !(padded_ == Block(input_)); }
   int64_t input_pixels() const { return padded_.volume() / padded_[1].size(); }
   int64_t output_pixels() const { return volume(output_) / output_[1]; }

@@ -20,19 +20,6 @@ int narrow(int64_t value) {
   return static_cast<int>(value);
 }
 
-void multiply(const Context& context, char transpose_a, char transpose_b, int64_t m, int64_t n, int64_t k,
-              const float* a, int64_t a_stride, const float* b, int64_t b_stride, float beta, float* c,
-              int64_t c_stride) {
-  multiply_matrices(context, transpose_a, transpose_b, m, n, k, a, a_stride, b, b_stride, beta, c, c_stride);
-}
-template <class Result>
-void multiply(const Context& context, char transpose_a, char transpose_b, int64_t m, int64_t n, int64_t k,
-              const Bf16* a, int64_t a_stride, const Bf16* b, int64_t b_stride, float beta, Result* c,
-              int64_t c_stride) {
-  multiply_matrices(context, {1, 0, 0, 0}, transpose_a, transpose_b, m, n, k, a, a_stride, b, b_stride, beta, c,
-                    c_stride);
-}
-
 }  // namespace
 
 std::string ConvolutionGeometry::text() const {
@@ -350,13 +337,15 @@ void Convolution<Element>::run_product(Pass pass, const Operands& operands) cons
   const int64_t in = geometry_.in_channels, out = geometry_.out_channels,
                 pixels = geometry_.samples * geometry_.input[0] * geometry_.input[1];
   switch (pass) {
-    case Pass::forward: multiply(context_, 'N', 'T', pixels, out, in, input, in, weight, in, 0, output, out); break;
+    case Pass::forward:
+      multiply_matrices(context_, 'N', 'T', pixels, out, in, input, in, weight, in, 0, output, out);
+      break;
     case Pass::backward_input:
-      multiply(context_, 'N', 'N', pixels, in, out, output, out, weight, in, 0, input, in);
+      multiply_matrices(context_, 'N', 'N', pixels, in, out, output, out, weight, in, 0, input, in);
       break;
     case Pass::backward_weight:
-      multiply(context_, 'T', 'N', out, in, pixels, output, out, input, in, operands.add ? 1 : 0,
-               operands.weight_gradient, in);
+      multiply_matrices(context_, 'T', 'N', out, in, pixels, output, out, input, in, operands.add ? 1 : 0,
+                        operands.weight_gradient, in);
       break;
   }
 }

@@ -12,6 +12,16 @@ namespace ff::cuda {
 FF_OPERATORS(FF_DECLARE)
 #undef FF_DECLARE
 
+// A tensor as it is stored, of f32 or bf16 (Element).
+template <class Element>
+Element* typed(float* tensor) {
+  return reinterpret_cast<Element*>(tensor);
+}
+template <class Element>
+const Element* typed(const void* tensor) {
+  return static_cast<const Element*>(tensor);
+}
+
 // products.cpp: cuBLAS.
 // c [m, n] = alpha op(a) op(b) + beta c, with row strides; 'T' transposes an operand.
 void multiply_matrices(const Context& context, char transpose_a, char transpose_b, int64_t m, int64_t n, int64_t k,
@@ -26,6 +36,10 @@ void multiply_matrices(const Context& context, const MatrixBatch& batch, char tr
                        int64_t n, int64_t k, const float* a, int64_t a_stride, const float* b, int64_t b_stride,
                        float beta, float* c, int64_t c_stride, float alpha = 1);
 // The same of bf16, added up in f32; the result is bf16, each element rounded once, or f32. Compute capability 8.0.
+template <class Result>
+void multiply_matrices(const Context& context, char transpose_a, char transpose_b, int64_t m, int64_t n, int64_t k,
+                       const uint16_t* a, int64_t a_stride, const uint16_t* b, int64_t b_stride, float beta, Result* c,
+                       int64_t c_stride, float alpha = 1);
 void multiply_matrices(const Context& context, const MatrixBatch& batch, char transpose_a, char transpose_b, int64_t m,
                        int64_t n, int64_t k, const uint16_t* a, int64_t a_stride, const uint16_t* b, int64_t b_stride,
                        float beta, uint16_t* c, int64_t c_stride, float alpha = 1);

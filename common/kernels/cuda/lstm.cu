@@ -161,19 +161,18 @@ class LstmBf16 : public Bf16Kernel {
 
   // Of input i [rows, size] and its weight [4 units, size] to the gates' sums; the first one begins them.
   void add_products(const KernelArguments& arguments, int i, int64_t size, Scratch& scratch) const {
-    multiply_matrices(context_, {1, 0, 0, 0}, 'N', 'T', rows_, 4 * units_, size, input(arguments, i, scratch), size,
+    multiply_matrices(context_, 'N', 'T', rows_, 4 * units_, size, input(arguments, i, scratch), size,
                       parameter(arguments, i, scratch), size, i == 0 ? 0 : 1, gates_.data(), 4 * units_);
   }
 
   void product_gradients(const KernelArguments& arguments, int i, int64_t size, Scratch& scratch) const {
     const int64_t gates = 4 * units_;
     const Bf16* const gradients = gate_gradients();
-    multiply_matrices(context_, {1, 0, 0, 0}, 'T', 'N', gates, size, rows_, gradients, gates,
-                      input(arguments, i, scratch), size, arguments.accumulates(static_cast<size_t>(i)) ? 1 : 0,
-                      arguments.parameter_gradients[i], size);
+    multiply_matrices(context_, 'T', 'N', gates, size, rows_, gradients, gates, input(arguments, i, scratch), size,
+                      arguments.accumulates(static_cast<size_t>(i)) ? 1 : 0, arguments.parameter_gradients[i], size);
     if (arguments.input_gradients[i])
-      multiply_matrices(context_, {1, 0, 0, 0}, 'N', 'N', rows_, size, gates, gradients, gates,
-                        parameter(arguments, i, scratch), size, 0, as_bf16(arguments.input_gradients[i]), size);
+      multiply_matrices(context_, 'N', 'N', rows_, size, gates, gradients, gates, parameter(arguments, i, scratch),
+                        size, 0, as_bf16(arguments.input_gradients[i]), size);
   }
 
   bool first_;

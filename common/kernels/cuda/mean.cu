@@ -42,13 +42,13 @@ class MeanKernel : public Kernel {
   }
 
   void forward(const KernelArguments& arguments) override {
-    mean_forward(context_, static_cast<const Element*>(arguments.inputs[0]), samples_, positions_, channels_,
-                 reinterpret_cast<Element*>(arguments.outputs[0]));
+    mean_forward(context_, typed<Element>(arguments.inputs[0]), samples_, positions_, channels_,
+                 typed<Element>(arguments.outputs[0]));
   }
   void backward(const KernelArguments& arguments) override {
     if (arguments.input_gradients[0])
-      mean_backward(context_, reinterpret_cast<const Element*>(arguments.output_gradients[0]), samples_, positions_,
-                    channels_, reinterpret_cast<Element*>(arguments.input_gradients[0]));
+      mean_backward(context_, typed<Element>(arguments.output_gradients[0]), samples_, positions_, channels_,
+                    typed<Element>(arguments.input_gradients[0]));
   }
 
  private:

@@ -203,8 +203,8 @@ class Pool2dKernel : public Kernel {
   }
 
   void forward(const KernelArguments& arguments) override {
-    const Element* const input = static_cast<const Element*>(arguments.inputs[0]);
-    Element* const output = reinterpret_cast<Element*>(arguments.outputs[0]);
+    const Element* const input = typed<Element>(arguments.inputs[0]);
+    Element* const output = typed<Element>(arguments.outputs[0]);
     with_geometry(input, output, [&](const auto& geometry, auto number) {
       constexpr int n = decltype(number)::value;
       if (!max_) average_forward<n>(context_, geometry, input, output);
@@ -214,8 +214,8 @@ class Pool2dKernel : public Kernel {
   }
 
   void backward(const KernelArguments& arguments) override {
-    const Element* const gradient = reinterpret_cast<const Element*>(arguments.output_gradients[0]);
-    Element* const result = reinterpret_cast<Element*>(arguments.input_gradients[0]);
+    const Element* const gradient = typed<Element>(arguments.output_gradients[0]);
+    Element* const result = typed<Element>(arguments.input_gradients[0]);
     if (!result) return;
     with_geometry(gradient, result, [&](const auto& geometry, auto number) {
       constexpr int n = decltype(number)::value;

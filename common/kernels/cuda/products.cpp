@@ -50,4 +50,16 @@ void multiply_matrices(const Context& context, const MatrixBatch& batch, char tr
                 c_stride, alpha);
 }
 
+template <class Result>
+void multiply_matrices(const Context& context, char transpose_a, char transpose_b, int64_t m, int64_t n, int64_t k,
+                       const uint16_t* a, int64_t a_stride, const uint16_t* b, int64_t b_stride, float beta, Result* c,
+                       int64_t c_stride, float alpha) {
+  multiply_matrices(context, {1, 0, 0, 0}, transpose_a, transpose_b, m, n, k, a, a_stride, b, b_stride, beta, c,
+                    c_stride, alpha);
+}
+template void multiply_matrices(const Context&, char, char, int64_t, int64_t, int64_t, const uint16_t*, int64_t,
+                                const uint16_t*, int64_t, float, uint16_t*, int64_t, float);
+template void multiply_matrices(const Context&, char, char, int64_t, int64_t, int64_t, const uint16_t*, int64_t,
+                                const uint16_t*, int64_t, float, float*, int64_t, float);
+
 }  // namespace ff::cuda

@@ -10,15 +10,6 @@ namespace {
 
 // The kernels' Element: float or Bf16, the type of the operator's tensors.
 template <class Element>
-const Element* typed(const void* memory) {
-  return static_cast<const Element*>(memory);
-}
-template <class Element>
-Element* typed(float* memory) {
-  return reinterpret_cast<Element*>(memory);
-}
-
-template <class Element>
 constexpr auto copy_region = std::is_same_v<Element, Bf16> ? copy_block_bf16 : copy_block;
 
 template <class Element>

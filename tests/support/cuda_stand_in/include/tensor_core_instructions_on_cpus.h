@@ -33,26 +33,27 @@ inline float power_of_two(float exponent) {
   return result < 1.17549435e-38f ? 0 : result;
 }
 
-inline void load_matrices(uint32_t (&registers)[4], const Bf16* row) {
-  cuda_stand_in_check_matrix_row(row);
-  uint64_t rows[32];
-  cuda_stand_in_gather(reinterpret_cast<uint64_t>(row), rows);
-  const unsigned lane = cuda_stand_in_lane();
-  for (unsigned m = 0; m < 4; ++m) {
-    const Bf16* const from = reinterpret_cast<const Bf16*>(rows[8 * m + lane / 4]) + lane % 4 * 2;
-    registers[m] = from[0] | static_cast<uint32_t>(from[1]) << 16;
+// The rows of four matrices, whose addresses the lanes give.
+struct MatrixRows {
+  uint64_t of[32];
+  explicit MatrixRows(const Bf16* row) {
+    cuda_stand_in_check_matrix_row(row);
+    cuda_stand_in_gather(reinterpret_cast<uint64_t>(row), of);
   }
+  uint32_t at(unsigned row, unsigned column) const { return reinterpret_cast<const Bf16*>(of[row])[column]; }
+};
+
+inline void load_matrices(uint32_t (&registers)[4], const Bf16* row) {
+  const MatrixRows rows(row);
+  const unsigned lane = cuda_stand_in_lane(), own_row = lane / 4, own_column = lane % 4 * 2;
+  for (unsigned m = 0; m < 4; ++m)
+    registers[m] = rows.at(8 * m + own_row, own_column) | rows.at(8 * m + own_row, own_column + 1) << 16;
 }
 inline void load_transposed_matrices(uint32_t (&registers)[4], const Bf16* row) {
-  cuda_stand_in_check_matrix_row(row);
-  uint64_t rows[32];
-  cuda_stand_in_gather(reinterpret_cast<uint64_t>(row), rows);
-  const unsigned lane = cuda_stand_in_lane();
-  for (unsigned m = 0; m < 4; ++m) {
-    const uint64_t* const of_matrix = rows + 8 * m + lane % 4 * 2;
-    registers[m] = reinterpret_cast<const Bf16*>(of_matrix[0])[lane / 4] |
-                   static_cast<uint32_t>(reinterpret_cast<const Bf16*>(of_matrix[1])[lane / 4]) << 16;
-  }
+  const MatrixRows rows(row);
+  const unsigned lane = cuda_stand_in_lane(), own_row = lane % 4 * 2, own_column = lane / 4;
+  for (unsigned m = 0; m < 4; ++m)
+    registers[m] = rows.at(8 * m + own_row, own_column) | rows.at(8 * m + own_row + 1, own_column) << 16;
 }
 
 inline void copy_async_16(void* shared, const void* global, bool valid) {
