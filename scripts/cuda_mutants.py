@@ -141,7 +141,7 @@ MUTANTS = [
      [BF16]),
     ("the last channels' weights in bf16 have no gradient", KERNELS + "bf16_kernels.cu",
      "    if (first < out_) product(first, out_ - first);\n", "", [BF16]),
-    ("an LSTM's second product in bf16 begins the sum anew", KERNELS + "lstm.cu", "i == 0 ? 0 : 1", "0 * i", [BF16]),
+    ("an LSTM's second product begins the sum anew", KERNELS + "lstm.cu", "i == 0 ? 0 : 1", "0 * i", [kernels("lstm")]),
     ("gradients of a convolution's weights in bf16 not added", KERNELS + "convolution.cpp",
      "operands.weight_gradient, operands.add);",
      "operands.weight_gradient, operands.add && !is_bf16<Element>);", [BF16]),

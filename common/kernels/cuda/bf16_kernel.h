@@ -54,6 +54,32 @@ class Bf16Kernel : public Kernel {
   const int64_t forward_bytes_, backward_bytes_;
 };
 
+// A kernel on bf16, with f32 inputs of the graph and master weights rounded before it runs.
+class RoundedKernel : public Bf16Kernel {
+ public:
+  RoundedKernel(const Context& context, const KernelRequest& request, void* scratch, std::unique_ptr<Kernel> kernel)
+      : Bf16Kernel(context, request, scratch), kernel_(std::move(kernel)) {}
+
+  void forward(const KernelArguments& arguments) override {
+    kernel_->forward(all_in_bf16(arguments, forward_scratch()));
+  }
+  void backward(const KernelArguments& arguments) override {
+    kernel_->backward(all_in_bf16(arguments, backward_scratch()));
+  }
+  int64_t workspace_bytes() const override { return kernel_->workspace_bytes(); }
+
+ private:
+  KernelArguments all_in_bf16(const KernelArguments& arguments, Scratch scratch) const {
+    KernelArguments result = arguments;
+    for (const int i : arguments.inputs.indices()) result.inputs[i] = input(arguments, i, scratch);
+    for (const int p : arguments.parameters.indices())
+      result.parameters[p] = reinterpret_cast<const float*>(parameter(arguments, p, scratch));
+    return result;
+  }
+
+  const std::unique_ptr<Kernel> kernel_;
+};
+
 // Null for another operator. Of operators whose inputs are bf16, or labels.
 std::unique_ptr<Kernel> make_elementwise_bf16_kernel(const Context& context, const KernelRequest& request);
 std::unique_ptr<Kernel> make_dropout_bf16_kernel(const Context& context, const KernelRequest& request);

@@ -206,29 +206,6 @@ class Conv2dKernel : public Kernel {
   Memory<float> masked_;  // gradient after the relu; in bf16 as large as in f32
 };
 
-// The kernel on bf16, with f32 inputs of the graph and f32 weights rounded before.
-class Conv2dBf16 : public Bf16Kernel {
- public:
-  Conv2dBf16(const Context& context, const KernelRequest& request, const Conv2d& conv, const Block& part, void* scratch)
-      : Bf16Kernel(context, request, scratch), kernel_(context, conv, part, request.input_gradients[0]) {}
-
-  bool can_run() const { return kernel_.can_run(); }
-  void forward(const KernelArguments& arguments) override { kernel_.forward(rounded(arguments, forward_scratch())); }
-  void backward(const KernelArguments& arguments) override { kernel_.backward(rounded(arguments, backward_scratch())); }
-  int64_t workspace_bytes() const override { return kernel_.workspace_bytes(); }
-
- private:
-  KernelArguments rounded(const KernelArguments& arguments, Scratch scratch) const {
-    KernelArguments result = arguments;
-    result.inputs[0] = input(arguments, 0, scratch);
-    for (const int p : arguments.parameters.indices())
-      result.parameters[p] = reinterpret_cast<const float*>(parameter(arguments, p, scratch));
-    return result;
-  }
-
-  Conv2dKernel<Bf16> kernel_;
-};
-
 // With the definition of a convolution of images, and a part of it.
 template <class Make>
 std::unique_ptr<Kernel> of_images(const KernelRequest& request, const Make& make) {
@@ -254,8 +231,9 @@ std::unique_ptr<Kernel> make_conv1d_kernel(const Context& context, const KernelR
 std::unique_ptr<Kernel> make_convolution_bf16_kernel(const Context& context, const KernelRequest& request,
                                                      void* scratch) {
   return of_images(request, [&](const Conv2d& conv, const Block& part) -> std::unique_ptr<Kernel> {
-    auto kernel = std::make_unique<Conv2dBf16>(context, request, conv, part, scratch);
-    return kernel->can_run() ? std::move(kernel) : nullptr;
+    auto kernel = std::make_unique<Conv2dKernel<Bf16>>(context, conv, part, request.input_gradients[0]);
+    if (!kernel->can_run()) return nullptr;
+    return std::make_unique<RoundedKernel>(context, request, scratch, std::move(kernel));
   });
 }
 

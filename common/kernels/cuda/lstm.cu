@@ -59,7 +59,9 @@ void state_gradients(const Context& context, int64_t rows, int64_t units, const 
 }
 
 // x [rows, in], h, c [rows, hidden or units] -> h', c' [rows, units]: matrix products for all four gates at once, and
-// one elementwise kernel.
+// one elementwise kernel. The sums of the products, and what is kept for backward, are f32. With bf16 the gradients of
+// the sums are rounded, as operands of products.
+template <class Element>
 class LstmKernel : public Kernel {
  public:
   LstmKernel(const Context& context, const Lstm& lstm, const Block& part)
@@ -70,21 +72,18 @@ class LstmKernel : public Kernel {
   }
 
   void forward(const KernelArguments& arguments) override {
-    const int64_t gates = 4 * units_;
-    multiply_matrices(context_, 'N', 'T', rows_, gates, in_, input(arguments, 0), in_, arguments.parameters[0], in_, 0,
-                      gates_.data(), gates);
-    if (!first_)
-      multiply_matrices(context_, 'N', 'T', rows_, gates, hidden_, input(arguments, 1), hidden_,
-                        arguments.parameters[1], hidden_, 1, gates_.data(), gates);
-    next_state(context_, rows_, units_, arguments.parameters[2], first_ ? nullptr : input(arguments, 2), gates_.data(),
-               tanh_c_.data(), arguments.outputs[0], arguments.outputs[1]);
+    add_products(arguments, 0, in_);
+    if (!first_) add_products(arguments, 1, hidden_);
+    next_state<Element>(context_, rows_, units_, typed<Element>(arguments.parameters[2]), c(arguments), gates_.data(),
+                        tanh_c_.data(), typed<Element>(arguments.outputs[0]), typed<Element>(arguments.outputs[1]));
   }
 
   void backward(const KernelArguments& arguments) override {
-    state_gradients(context_, rows_, units_, gates_.data(), first_ ? nullptr : input(arguments, 2), tanh_c_.data(),
-                    arguments.output_gradients[0], arguments.output_gradients[1], gate_gradients_.data(),
-                    first_ ? nullptr : arguments.input_gradients[2]);
-    const float* gradients = gate_gradients_.data();
+    state_gradients<Element>(context_, rows_, units_, gates_.data(), c(arguments), tanh_c_.data(),
+                             typed<Element>(arguments.output_gradients[0]),
+                             typed<Element>(arguments.output_gradients[1]), gate_gradients(),
+                             first_ ? nullptr : typed<Element>(arguments.input_gradients[2]));
+    const Element* const gradients = gate_gradients();
     product_gradients(arguments, 0, in_);
     sum_rows(context_, gradients, rows_, 4 * units_, arguments.parameter_gradients[2], arguments.accumulates(2),
              context_.scratch());
@@ -96,99 +95,47 @@ class LstmKernel : public Kernel {
   int64_t workspace_bytes() const override { return gates_.bytes() + tanh_c_.bytes() + gate_gradients_.bytes(); }
 
  private:
-  static const float* input(const KernelArguments& arguments, size_t i) {
-    return static_cast<const float*>(arguments.inputs[i]);
+  const Element* c(const KernelArguments& arguments) const {
+    return first_ ? nullptr : typed<Element>(arguments.inputs[2]);
+  }
+  Element* gate_gradients() const { return typed<Element>(gate_gradients_.data()); }
+
+  // Of input i [rows, size] and its weight [4 units, size] to the gates' sums; the first one begins them.
+  void add_products(const KernelArguments& arguments, int i, int64_t size) const {
+    multiply_matrices(context_, 'N', 'T', rows_, 4 * units_, size, typed<Element>(arguments.inputs[i]), size,
+                      typed<Element>(arguments.parameters[i]), size, i == 0 ? 0 : 1, gates_.data(), 4 * units_);
   }
 
-  // Of input i [rows, size] and its weight [4 units, size].
-  void product_gradients(const KernelArguments& arguments, size_t i, int64_t size) {
+  // Of input i and its weight.
+  void product_gradients(const KernelArguments& arguments, int i, int64_t size) const {
     const int64_t gates = 4 * units_;
-    multiply_matrices(context_, 'T', 'N', gates, size, rows_, gate_gradients_.data(), gates, input(arguments, i), size,
-                      arguments.accumulates(i) ? 1 : 0, arguments.parameter_gradients[i], size);
+    const Element* const gradients = gate_gradients();
+    multiply_matrices(context_, 'T', 'N', gates, size, rows_, gradients, gates, typed<Element>(arguments.inputs[i]),
+                      size, arguments.accumulates(static_cast<size_t>(i)) ? 1 : 0, arguments.parameter_gradients[i],
+                      size);
     if (arguments.input_gradients[i])
-      multiply_matrices(context_, 'N', 'N', rows_, size, gates, gate_gradients_.data(), gates, arguments.parameters[i],
-                        size, 0, arguments.input_gradients[i], size);
+      multiply_matrices(context_, 'N', 'N', rows_, size, gates, gradients, gates,
+                        typed<Element>(arguments.parameters[i]), size, 0, typed<Element>(arguments.input_gradients[i]),
+                        size);
   }
 
   const Context& context_;
   bool first_;
   int64_t rows_, units_, in_, hidden_;
   Memory<float> gates_, tanh_c_;  // kept for backward: [rows, 4, units], [rows, units]
-  Memory<float> gate_gradients_;  // [rows, 4, units]
-};
-
-// The same on bf16: the sums of the products, and what is kept for backward, are f32; the gradients of the sums are
-// rounded to bf16, as operands of products.
-class LstmBf16 : public Bf16Kernel {
- public:
-  LstmBf16(const Context& context, const KernelRequest& request, const Lstm& lstm, void* scratch)
-      : Bf16Kernel(context, request, scratch), first_(lstm.first_step()), rows_(part_[0].size()),
-        units_(part_[1].size()), in_(lstm.in_features), hidden_(lstm.hidden), gates_(context, rows_ * units_ * 4),
-        tanh_c_(context, rows_ * units_), gate_gradients_(context, rows_ * units_ * 4) {
-    context.reserve_scratch(sum_rows_scratch_bytes(context, rows_, 4 * units_));
-  }
-
-  void forward(const KernelArguments& arguments) override {
-    Scratch scratch = forward_scratch();
-    add_products(arguments, 0, in_, scratch);
-    if (!first_) add_products(arguments, 1, hidden_, scratch);
-    next_state(context_, rows_, units_, parameter(arguments, 2, scratch),
-               first_ ? nullptr : input(arguments, 2, scratch), gates_.data(), tanh_c_.data(),
-               as_bf16(arguments.outputs[0]), as_bf16(arguments.outputs[1]));
-  }
-
-  void backward(const KernelArguments& arguments) override {
-    Scratch scratch = backward_scratch();
-    const auto gradient_of = [&](size_t output) {
-      const float* const gradient = arguments.output_gradients[output];
-      return gradient ? as_bf16(static_cast<const void*>(gradient)) : nullptr;
-    };
-    state_gradients(context_, rows_, units_, gates_.data(), first_ ? nullptr : input(arguments, 2, scratch),
-                    tanh_c_.data(), gradient_of(0), gradient_of(1), gate_gradients(),
-                    first_ || !arguments.input_gradients[2] ? nullptr : as_bf16(arguments.input_gradients[2]));
-    product_gradients(arguments, 0, in_, scratch);
-    sum_rows(context_, static_cast<const Bf16*>(gate_gradients()), rows_, 4 * units_, arguments.parameter_gradients[2],
-             arguments.accumulates(2), context_.scratch());
-    if (!first_) product_gradients(arguments, 1, hidden_, scratch);
-    else if (!arguments.accumulates(1))
-      fill_zero(context_, arguments.parameter_gradients[1], 4 * units_ * hidden_ * element_bytes);
-  }
-
-  int64_t workspace_bytes() const override { return gates_.bytes() + tanh_c_.bytes() + gate_gradients_.bytes(); }
-
- private:
-  Bf16* gate_gradients() const { return reinterpret_cast<Bf16*>(gate_gradients_.data()); }
-
-  // Of input i [rows, size] and its weight [4 units, size] to the gates' sums; the first one begins them.
-  void add_products(const KernelArguments& arguments, int i, int64_t size, Scratch& scratch) const {
-    multiply_matrices(context_, 'N', 'T', rows_, 4 * units_, size, input(arguments, i, scratch), size,
-                      parameter(arguments, i, scratch), size, i == 0 ? 0 : 1, gates_.data(), 4 * units_);
-  }
-
-  void product_gradients(const KernelArguments& arguments, int i, int64_t size, Scratch& scratch) const {
-    const int64_t gates = 4 * units_;
-    const Bf16* const gradients = gate_gradients();
-    multiply_matrices(context_, 'T', 'N', gates, size, rows_, gradients, gates, input(arguments, i, scratch), size,
-                      arguments.accumulates(static_cast<size_t>(i)) ? 1 : 0, arguments.parameter_gradients[i], size);
-    if (arguments.input_gradients[i])
-      multiply_matrices(context_, 'N', 'N', rows_, size, gates, gradients, gates, parameter(arguments, i, scratch),
-                        size, 0, as_bf16(arguments.input_gradients[i]), size);
-  }
-
-  bool first_;
-  int64_t rows_, units_, in_, hidden_;
-  Memory<float> gates_, tanh_c_;  // kept for backward: [rows, 4, units], [rows, units]
-  Memory<float> gate_gradients_;  // [rows, 4, units] of bf16; as large as in f32
+  Memory<float> gate_gradients_;  // [rows, 4, units]; in bf16 as large as in f32
 };
 
 }  // namespace
 
 std::unique_ptr<Kernel> make_lstm_kernel(const Context& context, const KernelRequest& request) {
-  return std::make_unique<LstmKernel>(context, dynamic_cast<const Lstm&>(request.definition), request.part);
+  return std::make_unique<LstmKernel<float>>(context, dynamic_cast<const Lstm&>(request.definition), request.part);
 }
 std::unique_ptr<Kernel> make_lstm_bf16_kernel(const Context& context, const KernelRequest& request, void* scratch) {
   const auto* const lstm = dynamic_cast<const Lstm*>(&request.definition);
-  return lstm ? std::make_unique<LstmBf16>(context, request, *lstm, scratch) : nullptr;
+  if (!lstm) return nullptr;
+  return std::make_unique<RoundedKernel>(context, request, scratch,
+                                         std::make_unique<LstmKernel<Bf16>>(context, *lstm, request.part));
 }
 
 }  // namespace ff::cuda
