@@ -1,51 +1,23 @@
 #include "search/settings_prediction.h"
 
 #include <algorithm>
+#include <memory>
 #include <optional>
 #include <tuple>
 #include <utility>
 
 #include "common/task_graph/issue_order.h"
+#include "common/task_graph/live_memory.h"
+#include "common/task_graph/sharded_units.h"
 #include "search/optimizer/alike_ranks.h"
 
 namespace ff {
 namespace {
 
-// Numbers of micro-batches of which more are continued.
-struct Simulated {
-  int few, more;
-};
-
-// With chunks, devices take as many micro-batches of a chunk as there are stages before they take the next chunk: some
-// rounds of that, as these are not all alike.
-Simulated micro_batches_to_simulate(const Parallelism& parallelism) {
-  const int stages = parallelism.pipeline;
-  if (parallelism.chunks == 1) return {stages + 2, stages + 4};
-  constexpr int enough = 16;
-  const int rounds = (enough + stages - 1) / stages;
-  return {std::max(2, rounds) * stages, (std::max(2, rounds) + rounds) * stages};
-}
-
-int64_t continued(int64_t few, int64_t more, const Simulated& simulated, int micro_batches) {
-  return more + (more - few) * (micro_batches - simulated.more) / (simulated.more - simulated.few);
-}
-
-// Preallocated buffers of transfers become more with each micro-batch; of all else a device keeps what those in flight
-// need.
-Vector<int64_t> memory_of_all(const Vector<int64_t>& few, const Vector<int64_t>& more, TransferBuffers buffers,
-                              const Simulated& simulated, int micro_batches) {
-  Vector<int64_t> result;
-  for (const int d : few.indices())
-    result.push_back(buffers == TransferBuffers::on_demand || few[d] > more[d]
-                         ? std::max(few[d], more[d])
-                         : continued(few[d], more[d], simulated, micro_batches));
-  return result;
-}
-
-// The simulation of some micro-batches.
+// The simulation of some micro-batches, of which `further` ones may repeat the last.
 struct Sample {
-  Sample(const SimulatedSettings& settings, int micro_batches)
-      : iteration(settings, micro_batches), details(iteration.simulated()) {}
+  Sample(const SimulatedSettings& settings, int micro_batches, int further)
+      : iteration(settings, micro_batches), details(iteration.simulated(further)), further(further) {}
 
   MemoryModel::Needs memory(TransferBuffers buffers) {
     const Vector<int> order =
@@ -53,29 +25,60 @@ struct Sample {
     return iteration.evaluator().memory_model().needs(details.strategy, details.tasks, order, buffers);
   }
 
+  Nanoseconds makespan() const {
+    return details.timeline.makespan + (details.repetition ? details.repetition->time_of(further) : 0);
+  }
+
+  // [device]: of all micro-batches. A device keeps what those in flight need; preallocated buffers of transfers become
+  // more with each of them.
+  Vector<int64_t> bytes(const MemoryModel::Needs& needs) {
+    Vector<int64_t> result = needs.bytes();
+    for (const int device : result.indices()) result[device] += further * bytes_of_further(needs.plans[device]);
+    return result;
+  }
+
   SimulatedSettings::Iteration iteration;
   Evaluator::Details details;
+  const int further;
+
+ private:
+  // What is received lies in memory from the first step on, what is sent until the last. One of them is what there is
+  // more of at the moment that needs most.
+  int64_t bytes_of_further(const MemoryPlan& plan) {
+    const int last = iteration.evaluator().builder().micro_batches() - 1;
+    int64_t received = 0, sent = 0;
+    for (const PlannedBuffer& buffer : plan.buffers) {
+      const bool from_first = buffer.first == 0, to_end = buffer.last == plan.steps.count();
+      if (!from_first && !to_end) continue;
+      const int micro_batch = micro_batch_of(buffer.key);
+      if (from_first && micro_batch == last) received += aligned(buffer.bytes);
+      if (to_end && micro_batch == 0) sent += aligned(buffer.bytes);
+    }
+    return std::max(received, sent);
+  }
+
+  // -1: of a buffer of several or none.
+  int micro_batch_of(const BufferKey& key) {
+    using Kind = BufferKey::Kind;
+    TaskGraphBuilder& builder = iteration.evaluator().builder();
+    switch (key.kind) {
+      case Kind::packed_activation:
+      case Kind::received_activation:
+      case Kind::packed_gradient:
+      case Kind::received_gradient:
+        if (const auto& pairs = details.tasks.pairs[key.what])
+          return micro_batch_of_part(builder, details.strategy, builder.edges()[key.what].producer,
+                                     (*pairs)[key.part].producer_part);
+        return -1;
+      case Kind::received_parameter_gradient:
+      case Kind::packed_parameter_values:
+      case Kind::received_parameter_values:
+      case Kind::packed_parameter_gradient:
+      case Kind::gathered_parameters: return -1;
+      default: return micro_batch_of_part(builder, details.strategy, key.what, key.part);
+    }
+  }
 };
-
-// [resource]: how long it works; devices also wait in collectives among the parts of an operator.
-Vector<Nanoseconds> work_of(const Evaluator::Details& details) {
-  const TaskGraph& tasks = details.tasks;
-  Vector<Nanoseconds> work(details.costs.resource_count, 0);
-  for (const ResourceUse& use : details.costs.uses) work[use.resource] += use.occupancy;
-  for (const int t : tasks.tasks.indices())
-    if (is_edge_collective(tasks.tasks[t].kind))
-      for (const DeviceId device : tasks.holders(tasks.tasks[t])) work[device] += details.costs.duration[t];
-  return work;
-}
-
-// Do further micro-batches take as long as the busiest device or link works for one? Where they take less, stages that
-// have less to do still run ahead.
-bool is_steady(const Evaluator::Details& few, const Evaluator::Details& more) {
-  const Vector<Nanoseconds> of_few = work_of(few), of_more = work_of(more);
-  Nanoseconds busiest = 0;
-  for (const int resource : of_few.indices()) busiest = std::max(busiest, of_more[resource] - of_few[resource]);
-  return more.timeline.makespan - few.timeline.makespan >= busiest;
-}
 
 // The device of the largest share, and the share.
 std::pair<DeviceId, double> fullest(const Vector<int64_t>& bytes, const Topology& topology) {
@@ -89,28 +92,19 @@ std::pair<DeviceId, double> fullest(const Vector<int64_t>& bytes, const Topology
 }
 
 // Of the devices that are nearly as full as the fullest one, exactly; where they exceed memory, what lives at once.
-// `of_all`: the bytes by device of all micro-batches, from those of each sample.
-template <typename OfAll>
-void set_memory(SettingsPrediction& prediction, const Topology& topology, const Vector<Sample*>& samples,
-                const OfAll& of_all) {
+void set_memory(SettingsPrediction& prediction, const Topology& topology, Sample& sample) {
   constexpr double nearly = 0.97;
   // Preallocated buffers become more with each micro-batch: what fits at first may not in the end.
   for (const TransferBuffers buffers : {TransferBuffers::preallocated, TransferBuffers::on_demand}) {
-    Vector<MemoryModel::Needs> needs;
-    for (Sample* const sample : samples) needs.push_back(sample->memory(buffers));
-    const auto bytes_of_all = [&] {
-      Vector<Vector<int64_t>> bytes;
-      for (const MemoryModel::Needs& one : needs) bytes.push_back(one.bytes());
-      return of_all(bytes, buffers);
-    };
-    Vector<int64_t> bytes = bytes_of_all();
+    MemoryModel::Needs needs = sample.memory(buffers);
+    Vector<int64_t> bytes = sample.bytes(needs);
     auto [device, share] = fullest(bytes, topology);
     if (share <= 1) {
       Vector<bool> chosen;
       for (const int64_t of_device : bytes)
         chosen.push_back(static_cast<double>(of_device) >= nearly * static_cast<double>(bytes[device]));
-      for (MemoryModel::Needs& one : needs) lay_out(one.plans, chosen);
-      bytes = bytes_of_all();
+      lay_out(needs.plans, chosen);
+      bytes = sample.bytes(needs);
       std::tie(device, share) = fullest(bytes, topology);
     }
     prediction.memory_bytes = bytes[device];
@@ -156,12 +150,18 @@ SimulatedSettings::SimulatedSettings(const Parallelism& parallelism, const Graph
 }
 
 SimulatedSettings::Iteration::Iteration(const SimulatedSettings& settings, int micro_batches)
-    : strategy_(settings.strategy_), loaded_(load(files_of(settings.plan_, micro_batches), settings.costs_)),
+    : settings_(settings), loaded_(load(files_of(settings.plan_, micro_batches), settings.costs_)),
       evaluator_(loaded_.problem()) {}
 
-Evaluator::Details SimulatedSettings::Iteration::simulated() {
-  if (evaluator_.problem().settings.micro_batches > 1) return evaluator_.simulated_one_forward_one_backward(strategy_);
-  Evaluator::Details details = evaluator_.simulated(strategy_);
+Evaluator::Details SimulatedSettings::Iteration::simulated(int further) {
+  if (further > 0) {
+    Iteration all(settings_, evaluator_.problem().settings.micro_batches + further), two(settings_, 2);
+    return evaluator_.simulated_one_forward_one_backward(settings_.strategy_, all.evaluator_,
+                                                         two.evaluator_.tasks(settings_.strategy_));
+  }
+  if (evaluator_.problem().settings.micro_batches > 1)
+    return evaluator_.simulated_one_forward_one_backward(settings_.strategy_);
+  Evaluator::Details details = evaluator_.simulated(settings_.strategy_);
   details.order = tasks_by_start(details.tasks, details.timeline);
   return details;
 }
@@ -183,44 +183,49 @@ Parallelism completed(Parallelism parallelism, const Graph& graph, const Topolog
   return parallelism;
 }
 
+namespace {
+
+int micro_batches_of(const Parallelism& completed, const Graph& graph) {
+  return static_cast<int>(graph.batch_size / completed.data / completed.micro_batch);
+}
+
+// Of few micro-batches, if the others repeat them; else of all. Those that fill the pipeline are followed by as many
+// that still meet them, if stages are alike. With several chunks a stage none was seen to repeat another.
+std::unique_ptr<Sample> sample_of(const SimulatedSettings& settings, const Parallelism& parallelism, int micro_batches) {
+  if (parallelism.chunks == 1)
+    for (int some = 2 * parallelism.pipeline + 1; some < micro_batches; some += some / 2) {
+      auto sample = std::make_unique<Sample>(settings, some, micro_batches - some);
+      if (sample->details.repetition) return sample;
+    }
+  return std::make_unique<Sample>(settings, micro_batches, 0);
+}
+
+}  // namespace
+
 SettingsPrediction predict_settings(const Parallelism& parallelism, const Graph& graph, const Topology& topology,
-                                    const CostOptions& costs, bool all_micro_batches) {
+                                    const CostOptions& costs) {
   SettingsPrediction result;
   const Parallelism own = result.parallelism = completed(parallelism, graph, topology);
-  const int micro_batches = static_cast<int>(graph.batch_size / own.data / own.micro_batch);
   const SimulatedSettings settings(own, graph, topology, costs);
-  for (Simulated simulated = micro_batches_to_simulate(own); !all_micro_batches && micro_batches > simulated.more;
-       simulated = {2 * simulated.few, simulated.few + simulated.more}) {
-    Sample few(settings, simulated.few), more(settings, simulated.more);
-    if (!is_steady(few.details, more.details)) continue;
-    result.extrapolated = true;
-    result.makespan =
-        continued(few.details.timeline.makespan, more.details.timeline.makespan, simulated, micro_batches);
-    set_memory(result, settings.topology(), {&few, &more},
-               [&](const Vector<Vector<int64_t>>& bytes, TransferBuffers buffers) {
-                 return memory_of_all(bytes[0], bytes[1], buffers, simulated, micro_batches);
-               });
-    return result;
-  }
-  Sample all(settings, micro_batches);
-  result.makespan = all.details.timeline.makespan;
-  set_memory(result, settings.topology(), {&all},
-             [](const Vector<Vector<int64_t>>& bytes, TransferBuffers) { return bytes[0]; });
+  const auto sample = sample_of(settings, own, micro_batches_of(own, graph));
+  result.extrapolated = sample->further > 0;
+  result.makespan = sample->makespan();
+  set_memory(result, settings.topology(), *sample);
   return result;
 }
 
 namespace {
 
-constexpr Nanoseconds StageTimes::*all_times[] = {
-    &StageTimes::forward,     &StageTimes::backward,  &StageTimes::recompute,      &StageTimes::update,
-    &StageTimes::collectives, &StageTimes::transfers, &StageTimes::synchronization};
-
-Vector<StageTimes> times_of_devices(const Sample& sample, int devices) {
+Vector<StageTimes> times_of_devices(Sample& sample, int devices) {
   Vector<StageTimes> result(devices);
   const TaskGraph& tasks = sample.details.tasks;
+  TaskGraphBuilder& builder = sample.iteration.evaluator().builder();
+  const Vector<int32_t> micro_batches = micro_batches_of_tasks(builder, sample.details.strategy, tasks);
   for (const int t : tasks.tasks.indices()) {
     const Task& task = tasks.tasks[t];
-    const Nanoseconds duration = sample.details.costs.duration[t];
+    // Those of the last one stand for those of the further ones.
+    const int times = 1 + (micro_batches[t] == builder.micro_batches() - 1 ? sample.further : 0);
+    const Nanoseconds duration = times * sample.details.costs.duration[t];
     if (task.kind == TaskKind::recompute) result[task.device].recompute += duration;
     else if (is_compute(task.kind))
       (is_forward(task.kind) ? result[task.device].forward : result[task.device].backward) += duration;
@@ -238,19 +243,9 @@ Vector<StageTimes> times_of_devices(const Sample& sample, int devices) {
 Vector<StageTimes> stage_times(const Parallelism& parallelism, const Graph& graph, const Topology& topology,
                                const CostOptions& costs) {
   const Parallelism own = completed(parallelism, graph, topology);
-  const int micro_batches = static_cast<int>(graph.batch_size / own.data / own.micro_batch);
-  const Simulated simulated = micro_batches_to_simulate(own);
   const SimulatedSettings settings(own, graph, topology, costs);
-  const int devices = settings.topology().devices.count();
-  const bool continues = micro_batches > simulated.more;
-  Vector<StageTimes> of_devices =
-      times_of_devices(Sample(settings, continues ? simulated.more : micro_batches), devices);
-  if (continues) {
-    const Vector<StageTimes> few = times_of_devices(Sample(settings, simulated.few), devices);
-    for (const DeviceId device : few.indices())
-      for (const auto time : all_times)
-        of_devices[device].*time = continued(few[device].*time, of_devices[device].*time, simulated, micro_batches);
-  }
+  const auto sample = sample_of(settings, own, micro_batches_of(own, graph));
+  const Vector<StageTimes> of_devices = times_of_devices(*sample, settings.topology().devices.count());
   Vector<StageTimes> result(own.pipeline);
   const Vector<DeviceId> order = settings.topology().by_links();
   for (const int place : order.indices()) {

@@ -38,11 +38,12 @@ class SimulatedSettings {
    public:
     Iteration(const SimulatedSettings& settings, int micro_batches);
     Evaluator& evaluator() { return evaluator_; }
-    // In 1F1B order; a single micro-batch as tasks become ready. Without memory.
-    Evaluator::Details simulated();
+    // In 1F1B order; a single micro-batch as tasks become ready. Without memory. `further`: so many more micro-batches
+    // are to repeat the last ones (Evaluator::simulated_one_forward_one_backward).
+    Evaluator::Details simulated(int further = 0);
 
    private:
-    const Strategy& strategy_;
+    const SimulatedSettings& settings_;
     Loaded loaded_;
     Evaluator evaluator_;
   };
@@ -58,13 +59,11 @@ class SimulatedSettings {
 // or samples are not divisible by them.
 Parallelism completed(Parallelism parallelism, const Graph& graph, const Topology& topology);
 
-// In 1F1B order, micro-batches do the same at equal distances once the busiest device or link never waits: the time of
-// many of them is that of a few, continued in a straight line; where stages that have less to do still run ahead, twice
-// as many are simulated, and at last all. With one chunk for each stage it is the time of all. With several it is near:
-// their order depends on how many micro-batches there are; `all_micro_batches` simulates them. `graph` has the samples
-// of an iteration. Throws InputError as plan_of does.
+// In 1F1B order. Where the state of the simulation comes back (simulator/repetition.h), micro-batches from there on are
+// not simulated: the time is that of all, exactly, and memory what a few need, with further preallocated buffers.
+// `graph` has the samples of an iteration. Throws InputError as plan_of does.
 SettingsPrediction predict_settings(const Parallelism& parallelism, const Graph& graph, const Topology& topology,
-                                    const CostOptions& costs, bool all_micro_batches = false);
+                                    const CostOptions& costs);
 
 // What a device of a stage does in an iteration: times that its compute tasks and the collectives that it takes part in
 // take, summed. Collectives may run beside compute tasks.
@@ -76,7 +75,7 @@ struct StageTimes {
   Nanoseconds synchronization = 0;  // of gradients and parameters
   Nanoseconds busy() const { return forward + backward + recompute + update; }
 };
-// [stage], of the device there that computes longest. Of many micro-batches continued from a few, as predict_settings.
+// [stage], of the device there that computes longest.
 Vector<StageTimes> stage_times(const Parallelism& parallelism, const Graph& graph, const Topology& topology,
                                const CostOptions& costs);
 

@@ -169,7 +169,6 @@ class SettingsSearch {
       if (const auto [bound, number] = queue_.top(); !nodes_[number].simulate)
         look_at(nodes_[number].parallelism, LookedAt::Outcome::bounded, bound, 0);
     refine_best();
-    simulate_best_to_the_end();
     result_.elapsed_s = seconds_since(begin_);
     return std::move(result_);
   }
@@ -469,18 +468,6 @@ class SettingsSearch {
       if (ended()) return;
       const SettingsPrediction better = refined(plan, refinement, result_.refined);
       if (!(better.parallelism == plan.parallelism)) add_to_best(better);
-    }
-  }
-
-  // Of plans with several chunks a stage, whose times are continued from a few micro-batches and near: the fastest with
-  // all of them, until what is the fastest is exact.
-  void simulate_best_to_the_end() {
-    Vector<SettingsPrediction>& best = result_.best;
-    while (!best.empty() && best[0].extrapolated && best[0].parallelism.chunks > 1 && !ended()) {
-      const SettingsPrediction whole = predict_settings(best[0].parallelism, graph_, topology_, costs_, true);
-      best.erase(best.begin());
-      simulated(whole);
-      if (whole.fits()) add_to_best(whole);
     }
   }
 

@@ -186,6 +186,51 @@ Evaluator::Details Evaluator::simulated_one_forward_one_backward(const Strategy&
   return details;
 }
 
+// The order that is the faster one with so many further micro-batches. Nothing where one does not repeat itself.
+std::optional<Timeline> Evaluator::one_forward_one_backward(const Details& details,
+                                                            const Vector<int32_t>& micro_batches, int further) const {
+  const auto& [strategy, tasks, costs] = std::tie(details.strategy, details.tasks, details.costs);
+  const int count = problem_.settings.micro_batches;
+  const MicroBatchSchedule schedule =
+      micro_batch_schedule(problem_.whole(), strategy, tasks, count, problem_.topology.devices.count());
+  // More of them could be in flight.
+  if (*std::max_element(schedule.in_flight.begin(), schedule.in_flight.end()) == count) return std::nullopt;
+  std::optional<Timeline> best;
+  Nanoseconds least = 0;
+  for (const Passes passes : {Passes::whole, Passes::mixed}) {
+    if (passes == Passes::mixed && problem_.kernels.conventions().whole_passes) break;
+    RepetitionWatch watch(micro_batches);
+    Timeline timeline = schedule_one_forward_one_backward(tasks, costs, schedule, passes, &watch);
+    const std::optional<Repetition> repetition = watch.found(tasks, Dependencies(tasks), timeline);
+    if (!repetition || further % repetition->micro_batches != 0) return std::nullopt;
+    const Nanoseconds makespan = timeline.makespan + repetition->time_of(further);
+    if (!best || makespan < least) best = std::move(timeline), least = makespan;
+  }
+  return best;
+}
+
+Evaluator::Details Evaluator::simulated_one_forward_one_backward(const Strategy& of_one, Evaluator& all,
+                                                                 const TaskGraph& of_two) {
+  Details details;
+  details.strategy = expanded(of_one);
+  details.tasks = tasks_of(details.strategy);
+  const int count = problem_.settings.micro_batches, further = all.problem_.settings.micro_batches - count;
+  const Vector<int32_t> micro_batches = micro_batches_of_tasks(builder_, details.strategy, details.tasks);
+  if (!copy_for_all(details.tasks, micro_batches, {count, further, of_two})) return details;
+  // The first parts of an operator are those of the same micro-batches. Some kernels read the whole batch.
+  details.costs = all.cost_model_.costs(details.tasks, all.expanded(of_one));
+  const std::optional<Timeline> scheduled = one_forward_one_backward(details, micro_batches, further);
+  if (!scheduled) return details;
+  details.order = tasks_by_start(details.tasks, *scheduled);
+  RepetitionWatch watch(micro_batches);
+  std::tie(details.timeline, details.repetition) =
+      simulate_in_order(details.tasks, details.costs, details.order, &watch);
+  if (details.repetition && further % details.repetition->micro_batches != 0) details.repetition.reset();
+  details.fifo_order = false;
+  details.task_order = TaskOrder::one_forward_one_backward;
+  return details;
+}
+
 // Those that are to be tried, the fastest first.
 Vector<std::pair<TaskOrder, Timeline>> Evaluator::other_orders(const Details& details, TaskOrder order,
                                                                const Deadline& deadline) const {

@@ -61,10 +61,16 @@ class Evaluator {
     Nanoseconds makespan_fifo = 0;           // with devices that run tasks as these become ready (paper, A3)
     bool fifo_order = true;                  // the timeline is that one; else `order` is simulated
     TaskOrder task_order = TaskOrder::fifo;  // which one that is; best: that of a file
+    std::optional<Repetition> repetition;    // of further micro-batches, where asked for; null: nothing is simulated
   };
   // Without memory: in FIFO order, without an order; in 1F1B order, without its sources and the makespan in FIFO order.
   Details simulated(const Strategy& strategy);
   Details simulated_one_forward_one_backward(const Strategy& strategy);
+  // Likewise of the micro-batches here, of which `all` has more, if these repeat the last ones: in the order that is the
+  // faster one of all, with the durations that tasks have among all. `of_two`: the task graph of two; the problem has
+  // more.
+  Details simulated_one_forward_one_backward(const Strategy& strategy, Evaluator& all, const TaskGraph& of_two);
+  TaskGraph tasks(const Strategy& strategy) { return tasks_of(expanded(strategy)); }
   // Memory is that of the order in which the simulator starts the tasks, with on-demand transfer buffers where it
   // does not fit with preallocated ones. TaskOrder::best: no further order is tried after the deadline. Where there is
   // less time left than an evaluation takes, the memory of what exceeds a device's by its parameters alone is estimated
@@ -130,6 +136,8 @@ class Evaluator {
   void look() const;  // at what is watched
   Vector<Timeline> one_forward_one_backward(const Strategy& expanded, const TaskGraph& tasks,
                                             const TaskCosts& costs) const;
+  std::optional<Timeline> one_forward_one_backward(const Details& details, const Vector<int32_t>& micro_batches,
+                                                   int further) const;
   Vector<std::pair<TaskOrder, Timeline>> other_orders(const Details& details, TaskOrder order,
                                                       const Deadline& deadline) const;
 

@@ -4,6 +4,8 @@
 #include <queue>
 #include <tuple>
 
+#include "search/simulator/repetition.h"
+
 namespace ff {
 namespace {
 
@@ -20,7 +22,8 @@ Timeline simulate_full(const TaskGraph& graph, const TaskCosts& costs) {
   return simulate_full(graph, Dependencies(graph), costs);
 }
 
-Timeline simulate_full(const TaskGraph& graph, const Dependencies& dependencies, const TaskCosts& costs) {
+Timeline simulate_full(const TaskGraph& graph, const Dependencies& dependencies, const TaskCosts& costs,
+                       RepetitionWatch* watch) {
   const size_t count = graph.tasks.size();
   Timeline timeline;
   timeline.ready.assign(count, 0);
@@ -36,6 +39,7 @@ Timeline simulate_full(const TaskGraph& graph, const Dependencies& dependencies,
   while (!queue.empty()) {
     const Event event = queue.top();
     queue.pop();
+    if (watch) watch->take(event.task, event.ready, free_at);
     Nanoseconds start = event.ready;
     const auto uses = costs.uses_of(event.task);
     for (const ResourceUse& use : uses) start = std::max(start, free_at[use.resource]);

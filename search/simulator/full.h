@@ -6,6 +6,8 @@
 
 namespace ff {
 
+class RepetitionWatch;  // repetition.h
+
 // What follows what: as a task graph says it, or with more dependencies between the same tasks. Must not outlive what
 // it is made from.
 struct Dependencies {
@@ -20,7 +22,8 @@ struct Dependencies {
 // First in, first out by ready time (the paper's assumption A3): tasks are taken in order of (ready time, key); a task
 // starts when it is ready and every resource that it uses is free, and occupies each for its own time.
 Timeline simulate_full(const TaskGraph& tasks, const TaskCosts& costs);
-Timeline simulate_full(const TaskGraph& tasks, const Dependencies& dependencies, const TaskCosts& costs);
+Timeline simulate_full(const TaskGraph& tasks, const Dependencies& dependencies, const TaskCosts& costs,
+                       RepetitionWatch* watch = nullptr);
 
 // All tasks in order of (start, ready, key): the issue order that the executor follows.
 Vector<int> tasks_by_start(const TaskGraph& tasks, const Timeline& timeline);

@@ -8,6 +8,8 @@
 #include <tuple>
 #include <utility>
 
+#include "search/simulator/repetition.h"
+
 namespace ff {
 namespace {
 
@@ -183,8 +185,9 @@ class ListScheduling {
   // through with `passes` (MicroBatchSchedule::pass), if there are any.
   ListScheduling(const TaskGraph& graph, Dependencies dependencies, const TaskCosts& costs,
                  const Vector<Nanoseconds>& urgency, Admission* admission = nullptr,
-                 const Vector<int32_t>* passes = nullptr)
-      : dependencies_(dependencies), costs_(costs), admission_(admission), free_at_(costs.resource_count, 0),
+                 const Vector<int32_t>* passes = nullptr, RepetitionWatch* watch = nullptr)
+      : dependencies_(dependencies), costs_(costs), admission_(admission), watch_(watch),
+        free_at_(costs.resource_count, 0),
         ready_on_(costs.resource_count), is_looked_at_(costs.resource_count, false) {
     tasks_.reserve(graph.tasks.size());
     for (const int number : graph.tasks.indices()) {
@@ -266,6 +269,7 @@ class ListScheduling {
 
   // As soon as its resources are free.
   void start(int number, Nanoseconds time) {
+    if (watch_) watch_->take(number, time, free_at_);
     const auto uses = costs_.uses_of(number);
     Scheduled& task = tasks_[number];
     for (const ResourceUse& use : uses) time = std::max(time, free_at_[use.resource]);
@@ -306,6 +310,7 @@ class ListScheduling {
   const Dependencies dependencies_;
   const TaskCosts& costs_;
   Admission* const admission_;
+  RepetitionWatch* const watch_;
   Vector<Scheduled> tasks_;
   Vector<Nanoseconds> free_at_;   // [resource]
   Vector<ReadyTasks> ready_on_;   // [device]
@@ -360,7 +365,8 @@ Timeline schedule_by_latest_start(const TaskGraph& tasks, const TaskCosts& costs
 }
 
 Timeline schedule_one_forward_one_backward(const TaskGraph& tasks, const TaskCosts& costs,
-                                           const MicroBatchSchedule& schedule, Passes passes) {
+                                           const MicroBatchSchedule& schedule, Passes passes,
+                                           RepetitionWatch* watch) {
   const int count = std::accumulate(schedule.micro_batch.begin(), schedule.micro_batch.end(), 0,
                                     [](int most, int k) { return std::max(most, k + 1); });
   Vector<Nanoseconds> urgency;
@@ -371,19 +377,26 @@ Timeline schedule_one_forward_one_backward(const TaskGraph& tasks, const TaskCos
   }
   Admission admission(tasks, schedule);
   return ListScheduling(tasks, Dependencies(tasks), costs, urgency, &admission,
-                        passes == Passes::whole ? &schedule.pass : nullptr)
+                        passes == Passes::whole ? &schedule.pass : nullptr, watch)
       .run();
 }
 
 Timeline simulate_in_order(const TaskGraph& tasks, const TaskCosts& costs, const Vector<int>& order) {
+  return simulate_in_order(tasks, costs, order, nullptr).first;
+}
+
+std::pair<Timeline, std::optional<Repetition>> simulate_in_order(const TaskGraph& tasks, const TaskCosts& costs,
+                                                                 const Vector<int>& order, RepetitionWatch* watch) {
   const OwnDependencies chained = with_chains(tasks, by_device(tasks, order));
-  Timeline timeline = simulate_full(tasks, Dependencies(chained), costs);
+  const Dependencies dependencies(chained);
+  Timeline timeline = simulate_full(tasks, dependencies, costs, watch);
+  const auto repetition = watch ? watch->found(tasks, dependencies, timeline) : std::nullopt;
   // A task is ready when its data is, whatever its device does.
   std::fill(timeline.ready.begin(), timeline.ready.end(), 0);
   for (const int task : tasks.tasks.indices())
     for (int32_t s = tasks.successor_begin[task]; s < tasks.successor_begin[task + 1]; ++s)
       timeline.ready[tasks.successors[s]] = std::max(timeline.ready[tasks.successors[s]], timeline.end[task]);
-  return timeline;
+  return {std::move(timeline), repetition};
 }
 
 bool transfers_keep_devices_busy(const TaskGraph& tasks, const TaskCosts& costs) {

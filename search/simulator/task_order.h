@@ -7,6 +7,7 @@
 
 #include "search/simulator/full.h"
 #include "search/simulator/micro_batch_schedule.h"
+#include "search/simulator/repetition.h"
 
 namespace ff {
 
@@ -42,7 +43,8 @@ enum class Passes { whole, mixed };
 // of that limit, the earliest micro-batch that waits is let in. (PipeDream-Flush: Narayanan et al. 2021, ICML, "1F1B";
 // with one stage it is gradient accumulation.)
 Timeline schedule_one_forward_one_backward(const TaskGraph& tasks, const TaskCosts& costs,
-                                           const MicroBatchSchedule& schedule, Passes passes);
+                                           const MicroBatchSchedule& schedule, Passes passes,
+                                           RepetitionWatch* watch = nullptr);
 
 // Full simulation where every device runs its own tasks (compute, updates, barriers) in this order, which respects the
 // task graph. All else is taken as it becomes ready.
@@ -52,6 +54,9 @@ Timeline schedule_one_forward_one_backward(const TaskGraph& tasks, const TaskCos
 // simulate_full it is taken after all of the device's tasks that were ready before it. The executor starts transfers
 // as soon as their data is there, so this is nearer to what it does.
 Timeline simulate_in_order(const TaskGraph& tasks, const TaskCosts& costs, const Vector<int>& order);
+// And whether it repeats, if it is watched.
+std::pair<Timeline, std::optional<Repetition>> simulate_in_order(const TaskGraph& tasks, const TaskCosts& costs,
+                                                                 const Vector<int>& order, RepetitionWatch* watch);
 
 // Do transfers or collectives occupy devices, or delay what these compute?
 bool transfers_keep_devices_busy(const TaskGraph& tasks, const TaskCosts& costs);
