@@ -191,7 +191,8 @@ int micro_batches_of(const Parallelism& completed, const Graph& graph) {
 
 // Of few micro-batches, if the others repeat them; else of all. Those that fill the pipeline are followed by as many
 // that still meet them, if stages are alike. With several chunks a stage none was seen to repeat another.
-std::unique_ptr<Sample> sample_of(const SimulatedSettings& settings, const Parallelism& parallelism, int micro_batches) {
+std::unique_ptr<Sample> sample_of(const SimulatedSettings& settings, const Parallelism& parallelism,
+                                  int micro_batches) {
   if (parallelism.chunks == 1)
     for (int some = 2 * parallelism.pipeline + 1; some < micro_batches; some += some / 2) {
       auto sample = std::make_unique<Sample>(settings, some, micro_batches - some);

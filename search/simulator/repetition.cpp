@@ -18,15 +18,12 @@ class RepetitionSearch {
       if (const int k = watch.micro_batch_[task]; k < 0) others_.push_back(task);
       else if (k < tasks_of_.count()) tasks_of_[k].push_back(task);
     for (Vector<int>& of_one : tasks_of_)
-      std::sort(of_one.begin(), of_one.end(),
-                [&](int a, int b) { return tasks.tasks[a].key < tasks.tasks[b].key; });
+      std::sort(of_one.begin(), of_one.end(), [&](int a, int b) { return tasks.tasks[a].key < tasks.tasks[b].key; });
   }
 
   // Do all micro-batches have the same tasks?
   bool alike() const {
-    const auto same = [&](int a, int b) {
-      return prefix_of(tasks_.tasks[a].key) == prefix_of(tasks_.tasks[b].key);
-    };
+    const auto same = [&](int a, int b) { return prefix_of(tasks_.tasks[a].key) == prefix_of(tasks_.tasks[b].key); };
     return std::all_of(tasks_of_.begin(), tasks_of_.end(), [&](const Vector<int>& of_one) {
       return std::equal(of_one.begin(), of_one.end(), tasks_of_[0].begin(), tasks_of_[0].end(), same);
     });

@@ -187,8 +187,7 @@ class ListScheduling {
                  const Vector<Nanoseconds>& urgency, Admission* admission = nullptr,
                  const Vector<int32_t>* passes = nullptr, RepetitionWatch* watch = nullptr)
       : dependencies_(dependencies), costs_(costs), admission_(admission), watch_(watch),
-        free_at_(costs.resource_count, 0),
-        ready_on_(costs.resource_count), is_looked_at_(costs.resource_count, false) {
+        free_at_(costs.resource_count, 0), ready_on_(costs.resource_count), is_looked_at_(costs.resource_count, false) {
     tasks_.reserve(graph.tasks.size());
     for (const int number : graph.tasks.indices()) {
       const Task& task = graph.tasks[number];
@@ -365,8 +364,7 @@ Timeline schedule_by_latest_start(const TaskGraph& tasks, const TaskCosts& costs
 }
 
 Timeline schedule_one_forward_one_backward(const TaskGraph& tasks, const TaskCosts& costs,
-                                           const MicroBatchSchedule& schedule, Passes passes,
-                                           RepetitionWatch* watch) {
+                                           const MicroBatchSchedule& schedule, Passes passes, RepetitionWatch* watch) {
   const int count = std::accumulate(schedule.micro_batch.begin(), schedule.micro_batch.end(), 0,
                                     [](int most, int k) { return std::max(most, k + 1); });
   Vector<Nanoseconds> urgency;

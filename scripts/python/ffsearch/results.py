@@ -330,7 +330,7 @@ class SettingsPlan:
         predicted_ms: iteration time.
         memory_bytes: bytes on the device that needs the largest share of its memory.
         memory_share: that share.
-        extrapolated: True if few of its micro-batches were simulated.
+        extrapolated: True if few of its micro-batches were simulated, which the others repeat.
     """
 
     settings: str
