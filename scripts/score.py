@@ -107,7 +107,8 @@ def stops_early(row):
 
 def settings_of(row):
     zero = row.get("zero", "").split()
-    stage = zero[0] if zero else ""
+    hybrid = bool(zero) and zero[0] == "hybrid"  # among the GPUs of a node; the others have the same
+    stage = zero[hybrid] if zero else ""
     if stage not in SHARDING:
         raise NotSaid(f"sharding {row['zero']!r}")
     if row.get("precision") not in ("bf16", "fp16"):
@@ -130,6 +131,8 @@ def settings_of(row):
     parts["framework"] = ("deepspeed" if "deepspeed" in framework else "internevo" if "internevo" in framework else
                           "megatron" if "megatron" in framework else
                           "composer" if "llm-foundry" in framework else "fsdp")
+    if hybrid or (zero[1:2] == ["over"] and zero[2] != "all"):
+        parts["shard_group"] = min(8, number(row, "gpus")) if hybrid else int(zero[2])
     if reduction_of(row):
         parts["reduce"] = reduction_of(row)
     if recompute == "full" and not stops_early(row):

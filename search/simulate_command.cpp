@@ -42,6 +42,7 @@ PlanOfSettings plan_of_settings(const SimulateOptions& options) {
   if (arguments.batch > 0) loaded.graph = with_batch_size(loaded.graph, arguments.batch, options.graph);
   try {
     ParallelPlan plan = plan_of(arguments.parallelism, loaded.graph, loaded.topology);
+    check_shard_group(arguments.parallelism);
     return {{std::move(loaded.graph),
              std::move(loaded.topology),
              std::move(plan.strategy),

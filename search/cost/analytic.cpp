@@ -284,6 +284,7 @@ double analytic_update_us(const DeviceModel& model, int64_t bytes, OptimizerKind
   double streams = optimizer == OptimizerKind::sgd ? 5 : 7;
   if (optimizer != OptimizerKind::sgd && conventions.unfused_optimizer) streams = unfused_adam_streams;
   if (conventions.clips_gradients) streams += clipping_streams;
+  streams += conventions.step_streams;
   return AnalyticKernel(model, conventions, nullptr)
       .roofline_us({0, streams * static_cast<double>(bytes)}, model.peak_tflops);
 }

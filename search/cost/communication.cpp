@@ -183,7 +183,7 @@ CommunicationModel::CollectiveShape CommunicationModel::rings(CollectiveKind kin
   const size_t k = ring.size();
   const double passes = kind == CollectiveKind::all_reduce ? 2 : 1;  // reduce_scatter and then all_gather
   const double steps = passes * static_cast<double>(k - 1) / static_cast<double>(k);
-  add_rings(loads_, groups, steps);
+  add_rings(loads_, groups, kind == CollectiveKind::broadcast ? 1 : steps);
   double around_us = 0;
   for (size_t i = 0; i < k; ++i)
     for (const ChannelId channel : topology_.route(ring[i], ring[(i + 1) % k]).channels)
@@ -299,6 +299,33 @@ void CommunicationModel::collective(CollectiveKind kind, const Vector<DeviceId>&
   cost.beside.clear();
   for (const auto& [device, beside] : shape.beside)
     cost.beside.push_back({device, at_least_one(beside.ns + size * beside.ns_per_byte)});
+}
+
+void CommunicationModel::broadcasts(const Vector<DeviceId>& holders, double count, int64_t bytes,
+                                    CommunicationCost& cost) {
+  cost = {};
+  if (holders.size() == 1) return;
+  auto it = broadcast_rings_.find(holders);
+  if (it == broadcast_rings_.end()) {
+    Vector<DeviceId> ring = holders;
+    topology_.sort_by_links(ring);
+    CollectiveShape shape;
+    if (const auto nodes = by_node(ring); !nodes.empty()) shape = rings(CollectiveKind::broadcast, nodes);
+    else {
+      add_ring(loads_, ring, 1);
+      add_level(shape, loads_, static_cast<double>(ring.size() - 1));
+    }
+    it = broadcast_rings_.emplace(holders, std::move(shape)).first;
+  }
+  const CollectiveShape& shape = it->second;
+  const double size = static_cast<double>(bytes);
+  cost.duration = at_least_one(count * shape.latency_ns + size * shape.slowest_ns_per_byte);
+  if (shape.blocks_devices)
+    for (const DeviceId holder : holders) cost.uses.push_back({holder, cost.duration});
+  for (const auto& [channel, ns_per_byte] : shape.load_ns_per_byte)
+    cost.uses.push_back({device_count_ + channel, cost.duration});
+  for (const auto& [device, beside] : shape.beside)
+    cost.beside.push_back({device, at_least_one(count * beside.ns + size * beside.ns_per_byte)});
 }
 
 }  // namespace ff

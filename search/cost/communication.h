@@ -55,6 +55,12 @@ class CommunicationModel {
   // sample: of the shifts by 2^i ... 2^(i+1) - 1 places three stand for all; where equally many are on each node, of
   // the shifts by so many nodes, if there are more than 8.
   void collective(CollectiveKind kind, const Vector<DeviceId>& holders, int64_t bytes, CommunicationCost& cost);
+  // Broadcasts one after the other, of so many bytes in all, each from another of the holders; `count`: their number,
+  // or that of a part of them. NCCL has rings alone for broadcasts (graph/tuning.cc, ncclTopoTuneModel): what a holder
+  // receives it sends to the next one, k-1 latencies. Broadcasts do not overlap, although each is complete on its root
+  // long before it is on the last holder. In one of the rings, each of which enters a node at another GPU, the next
+  // root comes just before this one, and so is the last to receive.
+  void broadcasts(const Vector<DeviceId>& holders, double count, int64_t bytes, CommunicationCost& cost);
   void all_reduce(const Vector<DeviceId>& holders, int64_t bytes, CommunicationCost& cost) {
     collective(CollectiveKind::all_reduce, holders, bytes, cost);
   }
@@ -100,6 +106,7 @@ class CommunicationModel {
   Vector<double> bandwidth_gb_per_s_;                                     // [channel]
   Loads loads_;                                                           // scratch
   Array<std::map<Vector<DeviceId>, Vector<CollectiveShape>>, 6> shapes_;  // [kind], by holders
+  std::map<Vector<DeviceId>, CollectiveShape> broadcast_rings_;           // by holders
 };
 
 }  // namespace ff

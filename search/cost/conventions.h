@@ -79,6 +79,19 @@ struct FrameworkConventions {
   int whole_gradient_bytes = 4;
   // In bf16: what is moved of a gathered weight's, and of a reduced gradient's, four bytes.
   double gathered_share = 1, reduced_share = 1;
+  // Sharded state is split among so many neighbouring data-parallel ranks, and each such group has all of it; 0: among
+  // all ranks. Gradients are reduced among all ranks (hybrid sharding, InternEvo's zero1).
+  int shard_group = 0;
+  // Weights are gathered where kernels read them; ffexec copies them from the packed buffer.
+  bool gathers_in_place = false;
+  // With a sharded optimizer gradients are all-reduced, although a rank updates a share of the parameters alone, and a
+  // parameter has one owner, which broadcasts it after the update. Ranks take the parameters from the largest on, each
+  // the one that has fewest elements so far; a rank's parameters are one array, and so one broadcast.
+  // (HybridZeroOptimizer._partition_param_list, _reduce_grads_by_rank with reduce_rank None, and broadcast_params, in
+  // InternLM's solver/optimizer/hybrid_zero_optim.py of July 2023.)
+  bool whole_parameter_owners = false;
+  // f32 arrays that a step reads and writes beyond clipping and the optimizer's own kernels.
+  double step_streams = 0;
   bool operator==(const FrameworkConventions&) const = default;
 };
 
@@ -101,6 +114,10 @@ constexpr double autograd_accumulation_bytes = 6;
 // InternEvo's HybridZeroOptimizer, for each parameter of a bucket in bf16: flattened, divided by the number of devices,
 // and copied back (each read and written: solver/optimizer/utils.py, store.py).
 constexpr double internevo_gradient_copy_bytes = 12;
+// InternEvo's step, for each parameter that a rank owns, in bytes of four. Overflow is looked for in a f32 copy of the
+// gradient (has_inf_or_nan: 2 + 4 and 4), the norm is that of another such copy (2 + 4 and 4), gradients are flattened
+// (2 + 2), converted (2 + 4) and scaled (4 + 4); without the norm and the scaling of clipping_streams.
+constexpr double internevo_step_streams = (10 + 10 + 4 + 6 + 8) / 4.0 - clipping_streams;
 // For each element. Copy to f32 and its gradient's back: 2 and 4 bytes. A norm in f32 has 4 for 2 in its input and its
 // input's gradient: forward 2 more, backward (the input is read twice) 6.
 constexpr double norm_copy_bytes = 6, f32_norm_forward_bytes = 2, f32_norm_backward_bytes = 6;

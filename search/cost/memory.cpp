@@ -421,7 +421,8 @@ void MemoryModel::add_shards(int g, const Strategy& strategy, const ShardRounds&
   const auto pieces = builder_.pieces(g, strategy);
   for (const SynchronizationUnit& unit :
        synchronization_units(g, *pieces, strategy, builder_.synchronization(g), builder_.replicas())) {
-    const int64_t holders = unit.holder_count(), elements = packed(unit).elements;
+    const int64_t all = unit.holder_count(), elements = packed(unit).elements;
+    const int64_t holders = framework_.shard_group > 0 ? std::min<int64_t>(all, framework_.shard_group) : all;
     const int64_t shard = shard_elements(elements, holders),
                   whole = packed_elements(elements, holders, builder_.synchronization(g));
     if (framework_shards(true) && holders > 1) {

@@ -84,7 +84,10 @@ Nanoseconds TaskCostModel::update_ns(int64_t bytes, int model) {
 
 Nanoseconds TaskCostModel::duration(const Task& task, const Strategy& strategy) {
   const int model = topology_.devices[task.device].model;
-  if (task.kind == TaskKind::update) return update_ns(task.bytes, model) + copy_ns(task.copy_bytes, model);
+  if (task.kind == TaskKind::update)
+    return update_ns(static_cast<int64_t>(sharing_[task.unit].updated * static_cast<double>(task.bytes)), model) +
+           copy_ns(task.copy_bytes, model);
+  if (task.kind == TaskKind::parameter_copy && kernels_.conventions().gathers_in_place) return 1;
   if (task.kind == TaskKind::barrier || task.kind == TaskKind::parameter_copy)
     return barrier_ns(task.copy_bytes, model);
   if (!task.computed && !kernels_.conventions().recomputes_whole_segments) return 1;
@@ -108,6 +111,7 @@ TaskCosts TaskCostModel::costs(const TaskGraph& graph, const Strategy& strategy)
                         return channel.cpu_overhead_us > 0 || channel.cpu_overhead_ns_per_byte > 0;
                       });
   CommunicationCost communication;
+  sharing_ = sharing_of(graph);
   for (const Task& task : graph.tasks) {
     costs.use_begin.push_back(static_cast<int32_t>(costs.uses.size()));
     if (beside) costs.beside_begin.push_back(static_cast<int32_t>(costs.beside.size()));
@@ -130,6 +134,38 @@ TaskCosts TaskCostModel::costs(const TaskGraph& graph, const Strategy& strategy)
   return costs;
 }
 
+Vector<TaskCostModel::Sharing> TaskCostModel::sharing_of(const TaskGraph& tasks) const {
+  Vector<Sharing> result(tasks.units.size());
+  const FrameworkConventions& known = kernels_.conventions();
+  if (!known.whole_parameter_owners && known.shard_group == 0) return result;
+  struct Held {
+    double parameters = 0, bytes = 0, largest = 0;
+  };
+  std::map<Vector<DeviceId>, Held> by_holders;
+  Vector<double> parameters;  // [unit]
+  for (const SynchronizationUnit& unit : tasks.units) {
+    std::map<ParameterId, double> bytes;
+    for (const ParameterPiece* piece : unit.pieces)
+      bytes[piece->parameter] += static_cast<double>(piece->block.volume()) * element_bytes;
+    parameters.push_back(static_cast<double>(bytes.size()));
+    Held& held = by_holders[unit.holders];
+    held.parameters += parameters.back();
+    for (const auto& [parameter, size] : bytes) held.bytes += size, held.largest = std::max(held.largest, size);
+  }
+  for (const int u : tasks.units.indices()) {
+    const SynchronizationUnit& unit = tasks.units[u];
+    if (!is_sharded(tasks.synchronization_of(unit.group))) continue;
+    const Held& held = by_holders[unit.holders];
+    const double holders = static_cast<double>(unit.holder_count());
+    const double ranks = known.shard_group > 0 ? std::min<double>(known.shard_group, holders) : holders;
+    result[u].updated = holders / ranks;
+    if (!known.whole_parameter_owners) continue;
+    result[u].updated = holders * std::max(1 / ranks, held.largest / held.bytes);
+    result[u].broadcasts = parameters[u] * std::min(1.0, ranks / held.parameters);
+  }
+  return result;
+}
+
 void TaskCostModel::synchronize(const TaskGraph& tasks, const Task& task, CommunicationCost& cost) {
   const FrameworkConventions& known = kernels_.conventions();
   const double share = kernels_.precision() != Precision::bf16       ? 1
@@ -137,7 +173,7 @@ void TaskCostModel::synchronize(const TaskGraph& tasks, const Task& task, Commun
                                                                      : known.reduced_share;
   const int64_t bytes = static_cast<int64_t>(share * static_cast<double>(task.bytes));
   if (replicas_) synchronize_replicas(tasks, task, bytes, cost);
-  else communication_.collective(tasks.collective_kind(task), tasks.holders(task), bytes, cost);
+  else exchange(communication_, tasks, task, tasks.holders(task), bytes, cost);
   if (!known.overlapped_collectives) return;
   for (const DeviceId device : tasks.holders(task)) {
     const DeviceModel& model = topology_.models[topology_.devices[device].model];
@@ -148,6 +184,65 @@ void TaskCostModel::synchronize(const TaskGraph& tasks, const Task& task, Commun
     }
     cost.beside.push_back({device, static_cast<Nanoseconds>(work_ns)});
   }
+}
+
+namespace {
+
+// Holders of which every `count`-th from `first` on, at most `most`.
+Vector<DeviceId> some_of(const Vector<DeviceId>& holders, int first, int count, int most) {
+  Vector<DeviceId> result;
+  for (int h = first; h < holders.count() && result.count() < most; h += count) result.push_back(holders[h]);
+  return result;
+}
+
+// At the same time as the others.
+void add_cost(const CommunicationCost& one, CommunicationCost& all) {
+  all.duration = std::max(all.duration, one.duration);
+  all.uses.insert(all.uses.end(), one.uses.begin(), one.uses.end());
+  all.beside.insert(all.beside.end(), one.beside.begin(), one.beside.end());
+}
+
+// Each resource and each device once, with all that it does.
+void add_up_uses(CommunicationCost& cost) {
+  std::map<int32_t, Nanoseconds> occupancy, work;
+  for (const ResourceUse& use : cost.uses) occupancy[use.resource] += use.occupancy;
+  for (const WorkBeside& beside : cost.beside) work[beside.device] += beside.work;
+  cost.uses.clear();
+  cost.beside.clear();
+  for (const auto& [resource, ns] : occupancy) cost.uses.push_back({resource, ns});
+  for (const auto& [device, ns] : work) cost.beside.push_back({device, ns});
+}
+
+}  // namespace
+
+// Of a unit's parameters or gradients among its holders, all of them, or with a shard group in two steps.
+void TaskCostModel::exchange(CommunicationModel& among, const TaskGraph& tasks, const Task& task,
+                             const Vector<DeviceId>& holders, int64_t bytes, CommunicationCost& cost) {
+  const FrameworkConventions& known = kernels_.conventions();
+  CollectiveKind kind = tasks.collective_kind(task);
+  const double broadcasts = sharing_[task.unit].broadcasts;
+  if (kind == CollectiveKind::reduce_scatter && broadcasts > 0) kind = CollectiveKind::all_reduce;
+  const int count = holders.count(), group = known.shard_group > 0 ? std::min(known.shard_group, count) : count;
+  const auto gather = [&](const Vector<DeviceId>& some, CommunicationCost& its) {
+    if (kind == CollectiveKind::all_gather && broadcasts > 0) among.broadcasts(some, broadcasts, bytes, its);
+    else among.collective(kind, some, bytes, its);
+  };
+  if (group == count || kind == CollectiveKind::all_reduce) return gather(holders, cost);
+  cost = {};
+  CommunicationCost one;
+  for (int first = 0; first < count; first += group) {
+    gather(some_of(holders, first, 1, group), one);
+    add_cost(one, cost);
+  }
+  const Nanoseconds within = cost.duration;
+  CommunicationCost across;
+  for (int place = 0; place < group && kind == CollectiveKind::reduce_scatter; ++place) {
+    among.collective(CollectiveKind::all_reduce, some_of(holders, place, group, count), bytes / group, one);
+    add_cost(one, across);
+  }
+  add_cost(across, cost);
+  if (kind == CollectiveKind::reduce_scatter) cost.duration = within + across.duration;
+  add_up_uses(cost);
 }
 
 // Channels have the same numbers in both topologies; of the devices those stay that are simulated.
@@ -161,7 +256,7 @@ void TaskCostModel::synchronize_replicas(const TaskGraph& tasks, const Task& tas
     simulated[devices[0]] = holder;
   }
   std::sort(all.begin(), all.end());
-  among_replicas_->collective(tasks.collective_kind(task), all, bytes, cost);
+  exchange(*among_replicas_, tasks, task, all, bytes, cost);
   const int32_t devices = static_cast<int32_t>(topology_.devices.size()),
                 of_all = static_cast<int32_t>(replicas_->topology.devices.size());
   Vector<ResourceUse> uses;

@@ -64,8 +64,16 @@ class TaskCostModel {
 
   PartCost cost_of(OperatorId op, const Block& part, const KernelUse& use, int model);
   Nanoseconds duration(const Task& task, const Strategy& strategy);
+  // Of a unit with sharded state, as the framework's conventions have it.
+  struct Sharing {
+    double broadcasts = 0;  // where parameters have whole owners: how many this unit's share of them is
+    double updated = 1;     // what the busiest holder updates, over an equal share among all holders
+  };
+  Vector<Sharing> sharing_of(const TaskGraph& tasks) const;  // [unit]
   void synchronize(const TaskGraph& tasks, const Task& task, CommunicationCost& cost);
   void synchronize_replicas(const TaskGraph& tasks, const Task& task, int64_t bytes, CommunicationCost& cost);
+  void exchange(CommunicationModel& among, const TaskGraph& tasks, const Task& task, const Vector<DeviceId>& holders,
+                int64_t bytes, CommunicationCost& cost);
 
   const Graph& graph_;
   const Topology& topology_;
@@ -74,6 +82,7 @@ class TaskCostModel {
   const Replicas* const replicas_;
   std::optional<CommunicationModel> among_replicas_;
   Vector<KernelUse> uses_;                                             // by operator
+  Vector<Sharing> sharing_;                                            // [unit] of the task graph that is priced
   Vector<std::unordered_map<Degrees, PartCosts, DegreesHash>> cache_;  // [model and operator]
   size_t cached_parts_ = 0;
   std::unordered_map<int64_t, Nanoseconds> copies_, updates_;  // by bytes and model

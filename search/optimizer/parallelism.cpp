@@ -16,12 +16,13 @@ namespace ff {
 namespace {
 
 const Vector<std::string>& keys() {
-  static const Vector<std::string> all = {"tp",        "pp",        "vp",
-                                          "dp",        "cp",        "ep",
-                                          "sharding",  "recompute", "micro_batch",
-                                          "attention", "loss",      "sequence_parallel",
-                                          "framework", "layers",    "recompute_layers",
-                                          "precision", "reduce",    "early_stop"};
+  static const Vector<std::string> all = {"tp",         "pp",        "vp",
+                                          "dp",         "cp",        "ep",
+                                          "sharding",   "recompute", "micro_batch",
+                                          "attention",  "loss",      "sequence_parallel",
+                                          "framework",  "layers",    "recompute_layers",
+                                          "precision",  "reduce",    "early_stop",
+                                          "shard_group"};
   return all;
 }
 
@@ -182,6 +183,7 @@ Parallelism parse_parallelism(const std::string& text) {
     else if (key == "dp") result.data = static_cast<int>(number(key, value));
     else if (key == "micro_batch") result.micro_batch = number(key, value);
     else if (key == "sharding") result.synchronization = with_sharding(Synchronization::all_reduce, value);
+    else if (key == "shard_group") result.shard_group = static_cast<int>(number(key, value));
     else if (key == "recompute") {
       const std::string kind = one_of(key, value, {"none", "selective", "full"});
       result.recompute = kind == "full";
@@ -208,6 +210,10 @@ Parallelism parse_parallelism(const std::string& text) {
   result.sequence_parallel = sequence_parallel;
   if (!result.reduce.empty() && result.framework == "none")
     throw InputError("reduce: says in which type a framework reduces gradients, and framework is not given");
+  if (result.shard_group > 0 && (result.framework == "none" || !is_sharded(result.synchronization)))
+    throw InputError(
+        "shard_group: says among how many ranks a framework splits sharded state, and framework or sharding is not "
+        "given");
   if (result.recompute_layers > 0 && !result.recompute)
     throw InputError("recompute_layers: says how many layers of a chunk recompute=full is for, and that is not given");
   if (!result.early_stop && !runs_fsdp(result))
@@ -227,6 +233,13 @@ std::set<std::string> keys_of_parallelism(const std::string& text) {
   std::set<std::string> result;
   for (const auto& [key, value] : split(text)) result.insert(key);
   return result;
+}
+
+void check_shard_group(const Parallelism& parallelism) {
+  if (parallelism.shard_group > 0)
+    expect_divisible(parallelism.data, parallelism.shard_group,
+                     "shard_group=" + std::to_string(parallelism.shard_group) + " does not divide the " +
+                         std::to_string(parallelism.data) + " data-parallel groups");
 }
 
 FrameworkConventions conventions_of(const Parallelism& parallelism, int64_t batch) {
@@ -270,6 +283,11 @@ FrameworkConventions conventions_of(const Parallelism& parallelism, int64_t batc
                                            : 0;
   result.gathered_share = 0.5;
   result.reduced_share = reduces_bf16 ? 0.5 : 1;
+  if (parallelism.shard_group > 0 && parallelism.data % parallelism.shard_group == 0)
+    result.shard_group = parallelism.shard_group;
+  result.gathers_in_place = true;
+  result.whole_parameter_owners = internevo && parallelism.synchronization == Synchronization::sharded_optimizer;
+  result.step_streams = internevo ? internevo_step_streams : 0;
   return result;
 }
 
@@ -280,6 +298,7 @@ std::string to_string(const Parallelism& parallelism) {
   if (parallelism.context > 1) text += ",cp=" + std::to_string(parallelism.context);
   if (parallelism.expert > 1) text += ",ep=" + std::to_string(parallelism.expert);
   text += ",sharding=" + std::string(sharding_name(parallelism.synchronization));
+  if (parallelism.shard_group > 0) text += ",shard_group=" + std::to_string(parallelism.shard_group);
   const bool selective = parallelism.attention == "stored" && parallelism.recompute_attention;
   text += std::string(",recompute=") + (parallelism.recompute ? "full" : selective ? "selective" : "none");
   if (parallelism.recompute_layers > 0) text += ",recompute_layers=" + std::to_string(parallelism.recompute_layers);

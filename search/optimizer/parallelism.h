@@ -12,6 +12,8 @@
 //   sequence_parallel  on: what is between the layers is split by length (Korthikanti et al. 2022, arXiv 2205.05198);
 //                      off, with framework=megatron or deepspeed: each device of a group computes all of it
 //   layers             layers of each of the pp x vp chunks, as 5:6:6:7
+//   shard_group        with a framework: sharded state is split among so many neighbouring data-parallel ranks, and
+//                      each such group has all of it (hybrid sharding); default: among all
 //   recompute          none, selective, full
 //   recompute_layers   with recompute=full: so many of the first layers of each chunk are recomputed; default: all
 //   early_stop         with framework=fsdp or composer: on: recompute=full ends where backward has no use for more, as
@@ -59,6 +61,7 @@ struct Parallelism {
   int recompute_layers = 0;  // of each chunk; 0: all
   bool early_stop = true;    // of recomputation, where the framework's can end early
   int expert = 1, context = 1;
+  int shard_group = 0;                               // data-parallel ranks that split the state; 0: all
   int of_layer() const { return tensor * context; }  // devices of a data-parallel group that split each layer
   bool operator==(const Parallelism&) const = default;
 };
@@ -73,6 +76,10 @@ std::set<std::string> keys_of_parallelism(const std::string& text);
 FrameworkConventions conventions_of(const Parallelism& parallelism, int64_t batch = 0);
 // All settings, in the same notation.
 std::string to_string(const Parallelism& parallelism);
+
+// Throws InputError where the shard group does not divide the data-parallel groups, which are known. Costs follow it
+// only where it does: plans are looked for among all numbers of groups.
+void check_shard_group(const Parallelism& parallelism);
 
 // Positions at which layers begin, as operators: of those between two multi_head_attention operators the one after
 // which the fewest tensors are read further on, and the last of these. Empty: there is no attention.

@@ -101,6 +101,23 @@ TEST_CASE("between nodes with equally many devices collectives go level by level
   CHECK(cost.duration == 12000 + 2000000);
 }
 
+// Two rings, d0 d1 d2 d3 and d1 d0 d3 d2, with half of the bytes each: both cross the link between the switches, which
+// so carries all bytes. Around a ring are 2 + 12 + 2 + 12 us, of which a broadcast takes three of four hops.
+TEST_CASE("broadcasts go around rings, one after the other") {
+  const Topology topology = two_switches(R"(,"node":"a")", R"(,"node":"b")");
+  CommunicationModel model(topology);
+  CommunicationCost cost;
+  model.broadcasts({0, 1, 2, 3}, 3, 4000, cost);
+  CHECK(cost.duration == 3 * 21000 + 4000);
+  REQUIRE(cost.uses.size() == 10);  // every link, both ways
+  for (const ResourceUse& use : cost.uses) CHECK(use.occupancy == cost.duration);
+  model.broadcasts({0, 1}, 0.5, 4000, cost);  // half of one that several units share
+  CHECK(cost.duration == 1000 + 1000);
+  model.broadcasts({2}, 3, 4000, cost);
+  CHECK(cost.duration == 1);
+  CHECK(cost.uses.empty());
+}
+
 // 128 GPUs are too many for all pairs of nodes to be looked at.
 TEST_CASE("a small collective of many nodes, direct, loads the links of all their GPUs alike") {
   const Json preset = discovery::topology_of_preset({"dgx-a100-80gb", 16});

@@ -2,6 +2,7 @@
 #include "search/cost/conventions.h"
 
 #include <catch2/catch.hpp>
+#include <map>
 
 #include "common/graph.h"
 #include "common/operators/attention.h"
@@ -211,6 +212,107 @@ TEST_CASE("collectives of parameters occupy a part of the devices that compute")
       CHECK(work.work == static_cast<Nanoseconds>(0.25 * static_cast<double>(costs.duration[t]) + 2.5 * 256));
   }
   CHECK(reduced == 1);
+}
+
+namespace {
+
+// Four GPUs on two nodes, each of which computes one of the four samples of two linear layers, 64 weights each.
+struct FourSamples {
+  Graph graph = parse_graph(parse_json(two_linear_layers, "graph"));
+  Topology topology = parse_topology(parse_json(R"({"format":"fftopology/1","name":"t",
+    "device_models":{"m":{"peak_tflops":1,"memory_gb_per_s":1,"launch_us":0.001}},
+    "devices":[{"name":"d0","kind":"gpu","model":"m","node":"a"},{"name":"d1","kind":"gpu","model":"m","node":"a"},
+               {"name":"d2","kind":"gpu","model":"m","node":"b"},{"name":"d3","kind":"gpu","model":"m","node":"b"}],
+    "switches":["s"],"links":[{"between":["d0","s"],"bandwidth_gb_per_s":1,"latency_us":5},
+      {"between":["d1","s"],"bandwidth_gb_per_s":1,"latency_us":5},
+      {"between":["d2","s"],"bandwidth_gb_per_s":1,"latency_us":5},
+      {"between":["d3","s"],"bandwidth_gb_per_s":1,"latency_us":5}]})",
+                                                "topology"));
+  // Of the first layer's unit.
+  std::map<TaskKind, Nanoseconds> durations(const FrameworkConventions& conventions) const {
+    KernelCosts kernels(topology, CostMode::analytic, {});
+    kernels.follow(conventions);
+    TaskCostModel model(graph, topology, kernels);
+    TaskGraphBuilder builder(graph, {.synchronization = Synchronization::sharded_optimizer});
+    const Strategy strategy = {{{4, 1, 1}, {0, 1, 2, 3}}, {{4, 1, 1}, {0, 1, 2, 3}}, {{4, 1}, {0, 1, 2, 3}}};
+    const TaskGraph tasks = builder.build(strategy);
+    const TaskCosts costs = model.costs(tasks, strategy);
+    std::map<TaskKind, Nanoseconds> result;
+    for (const int t : tasks.tasks.indices())
+      if (tasks.tasks[t].unit == 0) result[tasks.tasks[t].kind] = costs.duration[t];
+    return result;
+  }
+  Nanoseconds collective(CollectiveKind kind, const Vector<DeviceId>& holders, int64_t bytes) const {
+    CommunicationModel model(topology);
+    CommunicationCost cost;
+    model.collective(kind, holders, bytes, cost);
+    return cost.duration;
+  }
+};
+
+}  // namespace
+
+// A quarter of 256 bytes is 64, of which SGD moves five arrays. Each of the two parameters has one owner, which updates
+// all of it: half of all parameters, so that each unit's part of the work is half of the unit.
+TEST_CASE(
+    "where parameters have whole owners gradients are all-reduced, and each owner updates and broadcasts its own") {
+  const FourSamples four;
+  FrameworkConventions conventions;
+  const auto shards = four.durations(conventions);
+  CHECK(shards.at(TaskKind::synchronization) == four.collective(CollectiveKind::reduce_scatter, {0, 1, 2, 3}, 256));
+  CHECK(shards.at(TaskKind::parameter_all_gather) == four.collective(CollectiveKind::all_gather, {0, 1, 2, 3}, 256));
+  CHECK(shards.at(TaskKind::parameter_copy) == 2 * 256);
+  CHECK(shards.at(TaskKind::update) == 5 * 64 + 2 * 64);
+  conventions.whole_parameter_owners = conventions.gathers_in_place = true;
+  const auto owners = four.durations(conventions);
+  CHECK(owners.at(TaskKind::synchronization) == four.collective(CollectiveKind::all_reduce, {0, 1, 2, 3}, 256));
+  CHECK(owners.at(TaskKind::parameter_all_gather) == 3 * 10000 + 256);
+  CHECK(owners.at(TaskKind::parameter_copy) == 1);
+  CHECK(owners.at(TaskKind::update) == 5 * 128 + 2 * 64);
+}
+
+// Groups of two: gathering within each, at once; gradients are reduced there, and then each half among the groups.
+TEST_CASE("a shard group has all of the state, and gradients are reduced within it and among groups") {
+  const FourSamples four;
+  FrameworkConventions conventions;
+  conventions.shard_group = 2;
+  const auto of_two = four.durations(conventions);
+  CHECK(of_two.at(TaskKind::parameter_all_gather) == four.collective(CollectiveKind::all_gather, {0, 1}, 256));
+  CHECK(of_two.at(TaskKind::synchronization) == four.collective(CollectiveKind::reduce_scatter, {0, 1}, 256) +
+                                                    four.collective(CollectiveKind::all_reduce, {0, 2}, 128));
+  CHECK(of_two.at(TaskKind::update) == 5 * 128 + 2 * 64);
+  conventions.whole_parameter_owners = true;
+  CHECK(four.durations(conventions).at(TaskKind::synchronization) ==
+        four.collective(CollectiveKind::all_reduce, {0, 1, 2, 3}, 256));
+}
+
+TEST_CASE("shard_group says among how many ranks sharded state is split") {
+  const std::string refused =
+      "shard_group: says among how many ranks a framework splits sharded state, and framework or sharding is not given";
+  CHECK_THROWS_WITH(parse_parallelism("shard_group=8,sharding=optimizer"), refused);
+  CHECK_THROWS_WITH(parse_parallelism("shard_group=8,framework=fsdp"), refused);
+  Parallelism given = parse_parallelism("sharding=optimizer,shard_group=8,framework=internevo");
+  CHECK(to_string(given).find(",sharding=optimizer,shard_group=8,") != std::string::npos);
+  given.data = 16;
+  CHECK(conventions_of(given).shard_group == 8);
+  CHECK(conventions_of(given).whole_parameter_owners);
+  check_shard_group(given);
+  given.data = 12;
+  CHECK_THROWS_WITH(check_shard_group(given), "shard_group=8 does not divide the 12 data-parallel groups");
+  CHECK(conventions_of(given).shard_group == 0);
+  CHECK(!conventions_of(parse_parallelism("sharding=optimizer,framework=deepspeed")).whole_parameter_owners);
+}
+
+// Adam's 22 arrays and clipping's 3, and in bytes of four: 10 to look for overflow and 10 for the norm, each with a
+// copy to f32, 4 to flatten, 6 to convert and 8 to scale; the norm and the scaling of clipping are among them.
+TEST_CASE("InternEvo's step reads and writes gradients more often than clipping does") {
+  DeviceModel model = byte_a_nanosecond();
+  const auto streams = [&](const std::string& framework) {
+    const FrameworkConventions conventions = conventions_of(parse_parallelism("framework=" + framework));
+    return analytic_update_us(model, 4000, OptimizerKind::adamw, conventions) / 4;
+  };
+  CHECK(streams("fsdp") == Approx(22 + 3));
+  CHECK(streams("internevo") == Approx(22 + 38 / 4.0));
 }
 
 // All tensors are [4, 8] in bf16: 64 bytes.
