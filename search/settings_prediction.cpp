@@ -190,14 +190,15 @@ int micro_batches_of(const Parallelism& completed, const Graph& graph) {
 }
 
 // Of few micro-batches, if the others repeat them; else of all. Those that fill the pipeline are followed by as many
-// that still meet them, if stages are alike. With several chunks a stage none was seen to repeat another.
+// that still meet them, if stages are alike; with several chunks a stage, by rounds of as many as there are stages.
 std::unique_ptr<Sample> sample_of(const SimulatedSettings& settings, const Parallelism& parallelism,
                                   int micro_batches) {
-  if (parallelism.chunks == 1)
-    for (int some = 2 * parallelism.pipeline + 1; some < micro_batches; some += some / 2) {
-      auto sample = std::make_unique<Sample>(settings, some, micro_batches - some);
-      if (sample->details.repetition) return sample;
-    }
+  const int stages = parallelism.pipeline, round = parallelism.chunks == 1 ? 1 : stages;
+  for (int some = parallelism.chunks == 1 ? 2 * stages + 1 : 5 * stages; some < micro_batches;
+       some += (some / 2 + round - 1) / round * round) {
+    auto sample = std::make_unique<Sample>(settings, some, micro_batches - some);
+    if (sample->details.repetition) return sample;
+  }
   return std::make_unique<Sample>(settings, micro_batches, 0);
 }
 

@@ -149,15 +149,27 @@ Prediction Evaluator::with_memory(const Details& in_fifo_order) {
   return best;
 }
 
-// The faster one first.
+MicroBatchSchedule Evaluator::micro_batch_schedule(const Strategy& expanded, const TaskGraph& tasks) const {
+  return ff::micro_batch_schedule(problem_.whole(), expanded, tasks, problem_.settings.micro_batches,
+                                  problem_.topology.devices.count());
+}
+
+// Those that are tried.
+Vector<Passes> Evaluator::passes_of(const MicroBatchSchedule& schedule) const {
+  if (!schedule.interleaved.empty()) return {Passes::interleaved};
+  if (problem_.kernels.conventions().whole_passes) return {Passes::whole};
+  return {Passes::whole, Passes::mixed};
+}
+
+// The fastest one first.
 Vector<Timeline> Evaluator::one_forward_one_backward(const Strategy& expanded, const TaskGraph& tasks,
                                                      const TaskCosts& costs) const {
-  const MicroBatchSchedule schedule = micro_batch_schedule(
-      problem_.whole(), expanded, tasks, problem_.settings.micro_batches, problem_.topology.devices.count());
-  Vector<Timeline> timelines = {schedule_one_forward_one_backward(tasks, costs, schedule, Passes::whole)};
-  if (problem_.kernels.conventions().whole_passes) return timelines;
-  timelines.push_back(schedule_one_forward_one_backward(tasks, costs, schedule, Passes::mixed));
-  if (timelines[1].makespan < timelines[0].makespan) std::swap(timelines[0], timelines[1]);
+  const MicroBatchSchedule schedule = micro_batch_schedule(expanded, tasks);
+  Vector<Timeline> timelines;
+  for (const Passes passes : passes_of(schedule))
+    timelines.push_back(schedule_one_forward_one_backward(tasks, costs, schedule, passes));
+  std::stable_sort(timelines.begin(), timelines.end(),
+                   [](const Timeline& a, const Timeline& b) { return a.makespan < b.makespan; });
   return timelines;
 }
 
@@ -190,15 +202,14 @@ Evaluator::Details Evaluator::simulated_one_forward_one_backward(const Strategy&
 std::optional<Timeline> Evaluator::one_forward_one_backward(const Details& details,
                                                             const Vector<int32_t>& micro_batches, int further) const {
   const auto& [strategy, tasks, costs] = std::tie(details.strategy, details.tasks, details.costs);
-  const int count = problem_.settings.micro_batches;
-  const MicroBatchSchedule schedule =
-      micro_batch_schedule(problem_.whole(), strategy, tasks, count, problem_.topology.devices.count());
+  const MicroBatchSchedule schedule = micro_batch_schedule(strategy, tasks);
   // More of them could be in flight.
-  if (*std::max_element(schedule.in_flight.begin(), schedule.in_flight.end()) == count) return std::nullopt;
+  if (schedule.interleaved.empty() &&
+      *std::max_element(schedule.in_flight.begin(), schedule.in_flight.end()) == problem_.settings.micro_batches)
+    return std::nullopt;
   std::optional<Timeline> best;
   Nanoseconds least = 0;
-  for (const Passes passes : {Passes::whole, Passes::mixed}) {
-    if (passes == Passes::mixed && problem_.kernels.conventions().whole_passes) break;
+  for (const Passes passes : passes_of(schedule)) {
     RepetitionWatch watch(micro_batches);
     Timeline timeline = schedule_one_forward_one_backward(tasks, costs, schedule, passes, &watch);
     const std::optional<Repetition> repetition = watch.found(tasks, Dependencies(tasks), timeline);

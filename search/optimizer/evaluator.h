@@ -134,6 +134,8 @@ class Evaluator {
   // Of an expanded strategy: of all devices, or of those that stand for all (search/cost/replicas.h).
   TaskGraph tasks_of(const Strategy& strategy);
   void look() const;  // at what is watched
+  MicroBatchSchedule micro_batch_schedule(const Strategy& expanded, const TaskGraph& tasks) const;
+  Vector<Passes> passes_of(const MicroBatchSchedule& schedule) const;
   Vector<Timeline> one_forward_one_backward(const Strategy& expanded, const TaskGraph& tasks,
                                             const TaskCosts& costs) const;
   std::optional<Timeline> one_forward_one_backward(const Details& details, const Vector<int32_t>& micro_batches,

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <set>
 
 #include "common/micro_batches.h"
 
@@ -20,6 +21,54 @@ Vector<int> stages_of(const Strategy& strategy, int device_count) {
     for (const DeviceId device : configuration.devices) stage[first_of(device)] = first_of(configuration.devices[0]);
   for (int device = 0; device < device_count; ++device) stage[device] = first_of(device);
   return stage;
+}
+
+// The stages of a pipeline whose devices have several chunks of layers each.
+struct Chunks {
+  int row = 0, each = 0;  // devices in a row, chunks of each; 0: it is not one
+  Vector<int> rank;       // [device]; -1: no passes
+};
+
+// `stages`: [device], those whose passes it has, by number of stages to the end.
+Chunks chunks_of(const Vector<std::set<int>>& stages) {
+  Chunks chunks;
+  chunks.rank.assign(stages.size(), -1);
+  int all = 0;
+  for (const std::set<int>& of_device : stages)
+    if (!of_device.empty()) all = std::max(all, *of_device.rbegin());
+  for (const int device : stages.indices()) {
+    const std::set<int>& own = stages[device];
+    if (own.empty()) continue;
+    if (chunks.each == 0) {
+      chunks.each = static_cast<int>(own.size());
+      chunks.row = all / chunks.each;
+    }
+    const int rank = all - *own.rbegin();
+    if (rank >= chunks.row || std::ssize(own) != chunks.each || chunks.row * chunks.each != all) return {};
+    int expected = all - rank;  // of chunk after chunk
+    for (auto stage = own.rbegin(); stage != own.rend(); ++stage, expected -= chunks.row)
+      if (*stage != expected) return {};
+    chunks.rank[device] = rank;
+  }
+  return chunks.each > 1 ? chunks : Chunks{};
+}
+
+// Of the device with this rank.
+Vector<int32_t> interleaved_passes(const Chunks& chunks, int rank, int micro_batches) {
+  const int row = chunks.row, stages = row * chunks.each, all = micro_batches * chunks.each;
+  const auto pass = [&](int number, int direction) {
+    const int in_group = number % stages, micro_batch = number / stages * row + in_group % row;
+    const int chunk = direction == 0 ? in_group / row : chunks.each - 1 - in_group / row;
+    return (2 * micro_batch + direction) * stages + stages - (chunk * row + rank) - 1;
+  };
+  const int first = micro_batches == row ? all : std::min(all, 2 * (row - 1 - rank) + (chunks.each - 1) * row);
+  Vector<int32_t> passes;
+  for (int forward = 0; forward < first; ++forward) passes.push_back(pass(forward, 0));
+  for (int backward = 0; backward < all; ++backward) {
+    if (first + backward < all) passes.push_back(pass(first + backward, 0));
+    passes.push_back(pass(backward, 1));
+  }
+  return passes;
 }
 
 }  // namespace
@@ -45,12 +94,17 @@ MicroBatchSchedule micro_batch_schedule(const Graph& graph, const Strategy& stra
       }
   }
   const int stages = *std::max_element(depth.begin(), depth.end());
+  Vector<std::set<int>> of_devices(device_count);  // stages
   for (const int t : tasks.tasks.indices()) {
     const Task& task = tasks.tasks[t];
     const int direction = is_compute(task.kind) && is_forward(task.kind) ? 0 : 1;
     const int32_t k = schedule.micro_batch[t];
     schedule.pass.push_back(k < 0 ? -1 : (2 * k + direction) * stages + depth[task.op] - 1);
+    if (k >= 0) of_devices[task.device].insert(depth[task.op]);
   }
+  if (const Chunks chunks = chunks_of(of_devices); chunks.row > 0 && micro_batches % chunks.row == 0)
+    for (const int rank : chunks.rank)
+      schedule.interleaved.push_back(rank < 0 ? Vector<int32_t>() : interleaved_passes(chunks, rank, micro_batches));
   return schedule;
 }
 

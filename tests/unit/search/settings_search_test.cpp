@@ -47,6 +47,7 @@ TEST_CASE("many micro-batches continue few of them", "[slow]") {
     Parallelism settings;
     settings.tensor = 1 << random.between(0, 2);
     settings.pipeline = 1 << random.between(0, 2);
+    settings.chunks = settings.pipeline > 1 ? static_cast<int>(random.between(1, 3)) : 1;
     settings.recompute = random.between(0, 1) == 1;
     if (random.between(0, 1) == 1) settings.framework = "megatron";
     settings.synchronization =
@@ -55,7 +56,7 @@ TEST_CASE("many micro-batches continue few of them", "[slow]") {
       settings.synchronization = Synchronization::sharded_parameters;
     settings.data = 16 / settings.tensor / settings.pipeline;
     settings.micro_batch = 1;
-    const Graph graph = load_graph(FF_SOURCE_DIR "/graphs/gpt2-small.json", settings.data * 4 * random.between(1, 8));
+    const Graph graph = load_graph(FF_SOURCE_DIR "/graphs/gpt2-small.json", settings.data * 4 * random.between(1, 12));
     CAPTURE(to_string(settings), graph.batch_size);
     const SettingsPrediction found = predict_settings(settings, graph, topology, analytic());
     if (!found.extrapolated) continue;
