@@ -41,6 +41,9 @@ struct FrameworkConventions {
   // A kernel between products and attention turns queries and keys in place: they are read and written once, forward
   // and backward (rotary_emb.apply_rotary of flash-attn).
   bool rotary_kernel = false;
+  // Stages wait for what they send to one another and receive: devices do not compute meanwhile. (dist.send and recv in
+  // DeepSpeed's runtime/pipe/p2p.py; Megatron-LM's p2p_communication.py, where chunks are not interleaved.)
+  bool waits_for_stages = false;
   // Bytes that adding a micro-batch's gradient to the others' moves for each parameter: bf16 ones by autograd's
   // AccumulateGrad. Times the share of micro-batches that are not the first.
   double accumulated_bytes = 0;

@@ -7,7 +7,7 @@ namespace ff {
 TaskCostModel::TaskCostModel(const Graph& graph, const Topology& topology, KernelCosts& kernels,
                              const Replicas* replicas)
     : graph_(graph), topology_(topology), kernels_(kernels), communication_(topology), replicas_(replicas),
-      uses_(graph.operators.size()), cache_(graph.operators.size() * topology.models.size()) {
+      edges_(edges_of(graph)), uses_(graph.operators.size()), cache_(graph.operators.size() * topology.models.size()) {
   if (replicas) among_replicas_.emplace(replicas->topology);
   std::map<std::string, int64_t> shared_bytes;  // by operator type: see KernelUse
   for (const Parameter& parameter : graph.parameters)
@@ -120,6 +120,9 @@ TaskCosts TaskCostModel::costs(const TaskGraph& graph, const Strategy& strategy)
       else if (is_collective(task.kind))
         communication_.collective(graph.collective_kind(task), graph.holders(task), task.bytes, communication);
       else communication_.transfer(task.device, task.destination, task.bytes, communication);
+      if (kernels_.conventions().waits_for_stages && is_between_stages(task, strategy))
+        communication.beside.assign(
+            {{task.device, communication.duration}, {task.destination, communication.duration}});
       costs.duration.push_back(communication.duration);
       costs.uses.insert(costs.uses.end(), communication.uses.begin(), communication.uses.end());
       costs.beside.insert(costs.beside.end(), communication.beside.begin(), communication.beside.end());
@@ -132,6 +135,13 @@ TaskCosts TaskCostModel::costs(const TaskGraph& graph, const Strategy& strategy)
   costs.use_begin.push_back(static_cast<int32_t>(costs.uses.size()));
   if (beside) costs.beside_begin.push_back(static_cast<int32_t>(costs.beside.size()));
   return costs;
+}
+
+// The devices of a stage share all operators of the stage, in the same order.
+bool TaskCostModel::is_between_stages(const Task& task, const Strategy& strategy) const {
+  if (!is_edge_transfer(task.kind)) return false;
+  const Edge& edge = edges_[task.edge];
+  return strategy[edge.producer].devices[0] != strategy[edge.consumer].devices[0];
 }
 
 Vector<TaskCostModel::Sharing> TaskCostModel::sharing_of(const TaskGraph& tasks) const {

@@ -70,6 +70,7 @@ class TaskCostModel {
     double updated = 1;     // what the busiest holder updates, over an equal share among all holders
   };
   Vector<Sharing> sharing_of(const TaskGraph& tasks) const;  // [unit]
+  bool is_between_stages(const Task& task, const Strategy& strategy) const;
   void synchronize(const TaskGraph& tasks, const Task& task, CommunicationCost& cost);
   void synchronize_replicas(const TaskGraph& tasks, const Task& task, int64_t bytes, CommunicationCost& cost);
   void exchange(CommunicationModel& among, const TaskGraph& tasks, const Task& task, const Vector<DeviceId>& holders,
@@ -81,6 +82,7 @@ class TaskCostModel {
   CommunicationModel communication_;
   const Replicas* const replicas_;
   std::optional<CommunicationModel> among_replicas_;
+  const Vector<Edge> edges_;
   Vector<KernelUse> uses_;                                             // by operator
   Vector<Sharing> sharing_;                                            // [unit] of the task graph that is priced
   Vector<std::unordered_map<Degrees, PartCosts, DegreesHash>> cache_;  // [model and operator]

@@ -287,6 +287,7 @@ FrameworkConventions conventions_of(const Parallelism& parallelism, int64_t batc
     result.shard_group = parallelism.shard_group;
   result.gathers_in_place = true;
   result.whole_parameter_owners = internevo && parallelism.synchronization == Synchronization::sharded_optimizer;
+  result.waits_for_stages = parallelism.pipeline > 1 && !fsdp && !internevo && parallelism.chunks == 1;
   result.step_streams = internevo ? internevo_step_streams : 0;
   return result;
 }

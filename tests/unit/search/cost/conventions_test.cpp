@@ -214,6 +214,40 @@ TEST_CASE("collectives of parameters occupy a part of the devices that compute")
   CHECK(reduced == 1);
 }
 
+// fc1 is on d0, fc2 and the loss on d1. The output of fc1, [4, 8], takes 5 us and 128 bytes each way.
+TEST_CASE("stages that wait for each other's tensors do not compute meanwhile") {
+  const Graph graph = parse_graph(parse_json(two_linear_layers, "graph"));
+  const Topology topology = parse_topology(parse_json(R"({"format":"fftopology/1","name":"t",
+    "device_models":{"m":{"peak_tflops":1,"memory_gb_per_s":1,"launch_us":1}},
+    "devices":[{"name":"d0","kind":"gpu","model":"m"},{"name":"d1","kind":"gpu","model":"m"}],
+    "links":[{"between":["d0","d1"],"bandwidth_gb_per_s":1,"latency_us":5}]})",
+                                                      "topology"));
+  KernelCosts kernels(topology, CostMode::analytic, {});
+  TaskGraphBuilder builder(graph);
+  const Strategy strategy = {{{1, 1, 1}, {0}}, {{1, 1, 1}, {1}}, {{1, 1}, {1}}};
+  const TaskGraph tasks = builder.build(strategy);
+  for (const bool waits : {false, true}) {
+    FrameworkConventions conventions;
+    conventions.overlapped_collectives = true;
+    conventions.waits_for_stages = waits;
+    kernels.follow(conventions);
+    const TaskCosts costs = TaskCostModel(graph, topology, kernels).costs(tasks, strategy);
+    int transfers = 0;
+    for (const int t : tasks.tasks.indices()) {
+      if (!is_transfer(tasks.tasks[t].kind)) continue;
+      ++transfers;
+      CHECK(costs.duration[t] == 5128);
+      REQUIRE(costs.beside_of(t).size() == (waits ? 2 : 0));
+      for (const WorkBeside& work : costs.beside_of(t)) CHECK(work.work == 5128);
+    }
+    CHECK(transfers == 2);
+  }
+  CHECK(conventions_of(parse_parallelism("pp=2,framework=deepspeed")).waits_for_stages);
+  CHECK(conventions_of(parse_parallelism("pp=2,framework=megatron")).waits_for_stages);
+  CHECK(!conventions_of(parse_parallelism("pp=2,vp=2,framework=megatron")).waits_for_stages);
+  CHECK(!conventions_of(parse_parallelism("framework=megatron")).waits_for_stages);
+}
+
 namespace {
 
 // Four GPUs on two nodes, each of which computes one of the four samples of two linear layers, 64 weights each.
