@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""The ten best plans of ffsearch plan for a small GPT on four emulated hosts, trained there: is their order kept, and
-how much slower than the fastest is the plan that is predicted best (regret)?
+"""The ten best plans of ffsearch plan for a small GPT on emulated hosts, trained there: is their order kept, and how
+much slower than the fastest is the plan that is predicted best (regret)?
 
-    scripts/plan_order.py [--build DIR] [--gb-per-s X] [--seconds S] [--out FILE]
+    scripts/plan_order.py [--build DIR] [--hosts N] [--gb-per-s X] [--seconds S] [--out FILE]
 
-Needs root (scripts/emulated_cluster.sh) and an idle machine: with fewer than four processors each host has an equal
-share of them. Five minutes with the default of 8 seconds for each plan. Prints a table of
-docs/results/planning.md."""
+Needs root (scripts/emulated_cluster.sh) and an idle machine. With fewer processors than hosts each host has an equal
+share of them, from which the kernel also takes what it spends on the network: predictions are far too short then. Five
+minutes with the default of 8 seconds for each plan. Prints a table of docs/results/planning.md."""
 
 import argparse
 import itertools
@@ -22,7 +22,6 @@ sys.path.append(str(pathlib.Path(__file__).resolve().parent))
 from mpi_environment import mpi_environment  # noqa: E402
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-HOSTS = 4
 GPT = {"model_type": "gpt2", "n_layer": 4, "n_embd": 256, "n_head": 4, "n_positions": 128, "vocab_size": 2000,
        "embd_pdrop": 0, "resid_pdrop": 0, "attn_pdrop": 0}
 BATCH = 32
@@ -54,11 +53,11 @@ def regret(pairs):
 class Comparison:
     def __init__(self, arguments, work):
         self.build, self.work, self.seconds = pathlib.Path(arguments.build).resolve(), work, arguments.seconds
-        self.cluster = [ROOT / "scripts/emulated_cluster.sh", "--hosts", HOSTS, "--gb-per-s", arguments.gb_per_s]
-        processors = len(os.sched_getaffinity(0))
-        if processors < HOSTS:
-            for host in range(HOSTS):
-                self.cluster += ["--cpu-share", f"{host}={processors / HOSTS:.2f}"]
+        hosts, processors = arguments.hosts, len(os.sched_getaffinity(0))
+        self.cluster = [ROOT / "scripts/emulated_cluster.sh", "--hosts", hosts, "--gb-per-s", arguments.gb_per_s]
+        if processors < hosts:
+            for host in range(hosts):
+                self.cluster += ["--cpu-share", f"{host}={processors / hosts:.2f}"]
         self.topology, self.graph = work / "topology.json", work / "graph.json"
         (work / "config.json").write_text(json.dumps(GPT), encoding="utf-8")
         run(self.build / "ffsearch", "import", work / "config.json", "--sequence", GPT["n_positions"], "--batch", BATCH,
@@ -99,6 +98,7 @@ def table(rows):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", default=ROOT / "build/release")
+    parser.add_argument("--hosts", type=int, default=4)
     parser.add_argument("--gb-per-s", type=float, default=0.125)
     parser.add_argument("--seconds", type=float, default=8, help="training time of each plan")
     parser.add_argument("--out", help="the rows as JSON")

@@ -7,7 +7,8 @@ Usage: scripts/score.py FFSEARCH RUNS.csv [--json OUT] [--plot OUT.png] [--only 
 RUNS.csv has a run in each row: id, source_file, gpu, gpu_mem_gb, gpus, internode_gbps_per_node, framework, model,
 layers, hidden, heads, kv_heads, ffn, gated_mlp, vocab, seq, gbs, mbs, tp, pp, vp, cp, zero, recompute, attention,
 precision, status (ok, oom), step_time_s, tokens_per_s_per_gpu, peak_mem_gb, usable_untuned. Rows whose usable_untuned
-is not "yes" are left out, and those that the settings cannot say, which are counted by reason.
+is not "yes" are left out, and those that the settings cannot say, which are counted by reason. mbs or vp "?": not
+published; predicted with what `ffsearch plan` finds to be the fastest.
 
 Devices and network are `ffsearch topology --preset` with the row's network; nothing is fitted to the rows. A row
 without a network rate has the preset's. Models are GPT-2 (without dropout) or, with a gated MLP, Llama, of the row's
@@ -28,6 +29,7 @@ import subprocess
 import sys
 import tempfile
 
+UNKNOWN = "?"
 SHARDING = {"": "none", "0": "none", "1": "optimizer", "2": "gradients", "3": "parameters"}
 
 # How a plot calls them; others by their file.
@@ -93,9 +95,16 @@ def reduction_of(row):
 
     mixed_precision PURE of Composer is bf16. DEFAULT is f32 from Composer 0.16.4 of 11 October 2023 on, and before left
     it to PyTorch, which takes bf16. The benchmarks with DEFAULT were published on 19 October 2023 (with Composer 0.16.3
-    or 0.16.4, which is not said: taken as f32) and in January 2024. fms-fsdp's policy bfSixteen is bf16.
+    or 0.16.4, which is not said: taken as f32) and in January 2024. fms-fsdp's policy bfSixteen is bf16. Megatron-LM
+    adds up and reduces gradients in f32 with bf16, else in the type of training (arguments.py,
+    accumulate_allreduce_grads_in_fp32). DeepSpeed's pipelines in bf16 have its BF16_Optimizer, which keeps gradients in
+    f32 and reduces these.
     """
     framework = row.get("framework", "")
+    if "deepspeed" in framework.lower() and row["precision"] == "bf16":
+        return "f32"
+    if framework == "Megatron-LM" and row["precision"] == "fp16":
+        return "bf16"  # of two bytes, too
     return "bf16" if "FSDP PURE" in framework or "fms-fsdp" in framework else None
 
 
@@ -121,9 +130,12 @@ def settings_of(row):
         raise NotSaid(f"recompute {recompute!r}")
     if recompute == "selective" and "megatron" not in row.get("framework", "").lower():
         raise NotSaid("selective recomputation of some layers")
-    parts = {"tp": number(row, "tp", 1), "pp": number(row, "pp", 1), "vp": number(row, "vp", 1),
-             "micro_batch": number(row, "mbs"), "sharding": SHARDING[stage],
+    parts = {"tp": number(row, "tp", 1), "pp": number(row, "pp", 1), "sharding": SHARDING[stage],
              "recompute": recompute}
+    if row.get("vp") != UNKNOWN:
+        parts["vp"] = number(row, "vp", 1)
+    if row["mbs"] != UNKNOWN:
+        parts["micro_batch"] = number(row, "mbs")
     parts["attention"] = attention_of(row)
     if fused_loss_of(row):
         parts["loss"] = "fused"
@@ -204,14 +216,23 @@ class Predictions:
         return self.made("topology", tuple(flags),
                          lambda path: run([self.ffsearch, "topology", *flags, "--out", path, "--quiet"]))
 
-    def simulate(self, row, batch):
-        return json.loads(run([self.ffsearch, "simulate", "--graph", self.graph(row, batch), "--topo",
+    def predicted_by(self, command, row, batch, *flags):
+        return json.loads(run([self.ffsearch, command, "--graph", self.graph(row, batch), "--topo",
                                self.topology(row), "--settings", settings_of(row), "--cost", "analytic", "--precision",
-                               "bf16", "--optimizer", "adamw", "--json"]))
+                               "bf16", "--optimizer", "adamw", *flags, "--json"]))
+
+    def simulate(self, row, batch):
+        return self.predicted_by("simulate", row, batch)
+
+    def fastest(self, row):
+        plan = self.predicted_by("plan", row, number(row, "gbs"), "--top", "1")["plans"][0]
+        return {"predicted_us": plan["predicted_us"], "memory_bytes": [plan["memory_bytes"]], "baselines": {}}
 
     def predict(self, row):
         """Of a pipeline with many micro-batches: of two and of three rounds of them, and so on in a straight line. That
         is exact where pipelines are not interleaved."""
+        if UNKNOWN in (row["mbs"], row.get("vp")):
+            return self.fastest(row)
         batch, stages = number(row, "gbs"), number(row, "pp", 1)
         samples = number(row, "gpus") // (number(row, "tp", 1) * stages) * number(row, "mbs")  # of a micro-batch
         micro_batches, few, more = batch // samples, 2 * stages, 3 * stages

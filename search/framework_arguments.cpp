@@ -39,6 +39,7 @@ const std::map<std::string, int>& flags_with_a_meaning() {
                                                    {"--attention-backend", 1},
                                                    {"--use-flash-attn", 0},
                                                    {"--cross-entropy-loss-fusion", 0},
+                                                   {"--overlap-grad-reduce", 0},
                                                    {"--bf16", 0},
                                                    {"--fp16", 0},
                                                    {"--optimizer", 1},
@@ -63,7 +64,7 @@ constexpr const char* without_a_meaning = R"(
   --no-async-tensor-model-parallel-allreduce --no-check-for-nan-in-loss-and-grad
   --no-create-attention-mask-in-dataloader --no-gradient-accumulation-fusion --no-load-optim --no-load-rng
   --no-masked-softmax-fusion --no-mmap-bin-files --no-position-embedding --no-rope-fusion --no-save-optim --no-save-rng
-  --norm-epsilon --normalization --num-query-groups --num-workers --override-opt_param-scheduler --overlap-grad-reduce
+  --norm-epsilon --normalization --num-query-groups --num-workers --override-opt_param-scheduler
   --overlap-param-gather --position-embedding-type --profile --profile-step-end --profile-step-start --rotary-base
   --rotary-percent --save --save-interval --seed --sgd-momentum --split --squared-relu --swiglu --tensorboard-dir
   --tensorboard-log-interval --tensorboard-queue-size --test-data-path --timing-log-level --tokenizer-model
@@ -161,6 +162,7 @@ class Megatron {
     read_recomputation();
     if (text("--attention-backend", "auto") == "unfused") own.attention = "stored";
     own.fused_loss = has("--cross-entropy-loss-fusion");
+    own.overlaps_reduction = has("--overlap-grad-reduce");
     if (has("--bf16") || has("--fp16")) result_.precision = Precision::bf16;
     if (has("--fp16")) result_.notes.push_back("--fp16: predicted as bf16, without the scaling of the loss");
     const std::string optimizer = text("--optimizer", "adam");

@@ -70,6 +70,7 @@ FrameworkSettings megatron_arguments(const Parallelism& plan, const Graph& graph
   else if (plan.recompute_attention && plan.attention == "stored") text += "--recompute-granularity selective\n";
   if (plan.attention == "stored") text += "--attention-backend unfused\n";
   if (plan.fused_loss) text += "--cross-entropy-loss-fusion\n";
+  if (plan.overlaps_reduction) text += "--overlap-grad-reduce\n";
   if (precision == Precision::bf16) text += "--bf16\n";
   if (graph.optimizer && graph.optimizer->kind == OptimizerKind::sgd) text += "--optimizer sgd\n";
   add_kernels_that_are_not_there(settings, plan, precision);

@@ -69,6 +69,10 @@ struct FrameworkConventions {
   bool whole_passes = false;
   // Collectives of parameters run while the device computes, and occupy a part of it (KernelEfficiency::collectives).
   bool overlapped_collectives = false;
+  // Gradients are reduced when the device's last backward pass is complete: Megatron-LM without --overlap-grad-reduce
+  // (finalize_model_grads in train_step; before 2023 allreduce_gradients), and DeepSpeed's pipelines (TrainSchedule:
+  // ReduceTiedGrads and ReduceGrads at the end). Not of gradients that are sharded: each micro-batch's are reduced.
+  bool reduces_after_backward = false;
   // In front of the reduction of gradients, on the device: bytes that are moved for each parameter.
   double gradient_copy_bytes = 0;
   // What kernels keep, and need while they run, follows framework_workspace_bytes and framework_scratch_bytes.
@@ -87,11 +91,12 @@ struct FrameworkConventions {
   int shard_group = 0;
   // Weights are gathered where kernels read them; ffexec copies them from the packed buffer.
   bool gathers_in_place = false;
-  // With a sharded optimizer gradients are all-reduced, although a rank updates a share of the parameters alone, and a
-  // parameter has one owner, which broadcasts it after the update. Ranks take the parameters from the largest on, each
-  // the one that has fewest elements so far; a rank's parameters are one array, and so one broadcast.
-  // (HybridZeroOptimizer._partition_param_list, _reduce_grads_by_rank with reduce_rank None, and broadcast_params, in
-  // InternLM's solver/optimizer/hybrid_zero_optim.py of July 2023.)
+  // With a sharded optimizer gradients are all-reduced, although a rank updates a share of the parameters alone.
+  bool all_reduces_gradients = false;
+  // With a sharded optimizer a parameter has one owner, which broadcasts it after the update. Ranks take the parameters
+  // from the largest on, each the one that has fewest elements so far; a rank's parameters are one array, and so one
+  // broadcast. (HybridZeroOptimizer._partition_param_list, _reduce_grads_by_rank with reduce_rank None, and
+  // broadcast_params, in InternLM's solver/optimizer/hybrid_zero_optim.py of July 2023.)
   bool whole_parameter_owners = false;
   // f32 arrays that a step reads and writes beyond clipping and the optimizer's own kernels.
   double step_streams = 0;
@@ -114,6 +119,11 @@ constexpr double fsdp_gradient_copy_bytes(int reduced_bytes) {
 
 // AccumulateGrad: two bf16 gradients are read, one is written.
 constexpr double autograd_accumulation_bytes = 6;
+// DeepSpeed's BF16_Optimizer (runtime/bf16_optimizer.py, April 2022, and the branch before it): each micro-batch's
+// gradient is converted (2 + 4) and added to a f32 one (4 + 4 + 4). At the end the f32 gradients are multiplied, summed
+// up by an all-reduce and copied back (4 + 4 each; runtime/engine.py, allreduce_bucket), read for the norm (4), scaled
+// (4 + 4) and set to zero (4), all of them on each rank.
+constexpr double bf16_optimizer_accumulation_bytes = 18, bf16_optimizer_copy_bytes = 32;
 // InternEvo's HybridZeroOptimizer, for each parameter of a bucket in bf16: flattened, divided by the number of devices,
 // and copied back (each read and written: solver/optimizer/utils.py, store.py).
 constexpr double internevo_gradient_copy_bytes = 12;

@@ -185,12 +185,18 @@ void TaskCostModel::synchronize(const TaskGraph& tasks, const Task& task, Commun
   if (replicas_) synchronize_replicas(tasks, task, bytes, cost);
   else exchange(communication_, tasks, task, tasks.holders(task), bytes, cost);
   if (!known.overlapped_collectives) return;
+  const Nanoseconds collective = cost.duration;
   for (const DeviceId device : tasks.holders(task)) {
     const DeviceModel& model = topology_.models[topology_.devices[device].model];
-    double work_ns = model.efficiency.collectives * static_cast<double>(cost.duration);
+    double work_ns = model.efficiency.collectives * static_cast<double>(collective);
     if (task.kind == TaskKind::synchronization) {
       const double moved = known.gradient_copy_bytes / element_bytes * static_cast<double>(task.bytes);
-      work_ns += moved / (model.memory_gb_per_s * model.efficiency.memory);  // 1 GB/s is 1 byte a ns
+      const double copies_ns = moved / (model.memory_gb_per_s * model.efficiency.memory);  // 1 GB/s is 1 byte a ns
+      if (known.reduces_after_backward) {
+        cost.duration = std::max(cost.duration, collective + static_cast<Nanoseconds>(copies_ns));
+        continue;
+      }
+      work_ns += copies_ns;
     }
     cost.beside.push_back({device, static_cast<Nanoseconds>(work_ns)});
   }
@@ -231,7 +237,7 @@ void TaskCostModel::exchange(CommunicationModel& among, const TaskGraph& tasks, 
   const FrameworkConventions& known = kernels_.conventions();
   CollectiveKind kind = tasks.collective_kind(task);
   const double broadcasts = sharing_[task.unit].broadcasts;
-  if (kind == CollectiveKind::reduce_scatter && broadcasts > 0) kind = CollectiveKind::all_reduce;
+  if (kind == CollectiveKind::reduce_scatter && known.all_reduces_gradients) kind = CollectiveKind::all_reduce;
   const int count = holders.count(), group = known.shard_group > 0 ? std::min(known.shard_group, count) : count;
   const auto gather = [&](const Vector<DeviceId>& some, CommunicationCost& its) {
     if (kind == CollectiveKind::all_gather && broadcasts > 0) among.broadcasts(some, broadcasts, bytes, its);

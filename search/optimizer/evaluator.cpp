@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "common/task_graph/issue_order.h"
+#include "search/simulator/late_reductions.h"
 
 namespace ff {
 namespace {
@@ -36,8 +37,11 @@ double Evaluator::fullness(const Vector<int64_t>& used) const {
 }
 
 TaskGraph Evaluator::tasks_of(const Strategy& strategy) {
-  if (!problem_.replicas || problem_.replicas->stand_ins.empty()) return builder_.build(strategy);
-  return builder_.build(strategy, problem_.replicas->devices_with_tasks());
+  TaskGraph tasks = !problem_.replicas || problem_.replicas->stand_ins.empty()
+                        ? builder_.build(strategy)
+                        : builder_.build(strategy, problem_.replicas->devices_with_tasks());
+  if (problem_.kernels.conventions().reduces_after_backward) reduce_after_backward(tasks, builder_, strategy);
+  return tasks;
 }
 
 Evaluator::Memory Evaluator::memory(const Strategy& strategy, const TaskGraph& tasks, const Vector<int>& order,

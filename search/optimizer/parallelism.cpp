@@ -16,13 +16,26 @@ namespace ff {
 namespace {
 
 const Vector<std::string>& keys() {
-  static const Vector<std::string> all = {"tp",         "pp",        "vp",
-                                          "dp",         "cp",        "ep",
-                                          "sharding",   "recompute", "micro_batch",
-                                          "attention",  "loss",      "sequence_parallel",
-                                          "framework",  "layers",    "recompute_layers",
-                                          "precision",  "reduce",    "early_stop",
-                                          "shard_group"};
+  static const Vector<std::string> all = {"tp",
+                                          "pp",
+                                          "vp",
+                                          "dp",
+                                          "cp",
+                                          "ep",
+                                          "sharding",
+                                          "recompute",
+                                          "micro_batch",
+                                          "attention",
+                                          "loss",
+                                          "sequence_parallel",
+                                          "framework",
+                                          "layers",
+                                          "recompute_layers",
+                                          "precision",
+                                          "reduce",
+                                          "early_stop",
+                                          "shard_group",
+                                          "overlap_grad_reduce"};
   return all;
 }
 
@@ -192,6 +205,7 @@ Parallelism parse_parallelism(const std::string& text) {
     else if (key == "attention")
       result.attention = one_of(key, value, {"fused", "varlen", "flash1", "triton", "stored"});
     else if (key == "reduce") result.reduce = one_of(key, value, {"f32", "bf16"});
+    else if (key == "overlap_grad_reduce") result.overlaps_reduction = one_of(key, value, {"on", "off"}) == "on";
     else if (key == "early_stop") result.early_stop = one_of(key, value, {"on", "off"}) == "on";
     else if (key == "loss") result.fused_loss = one_of(key, value, {"unfused", "fused"}) == "fused";
     else if (key == "layers") result.layers = numbers_of_layers(value);
@@ -219,6 +233,11 @@ Parallelism parse_parallelism(const std::string& text) {
   if (!result.early_stop && !runs_fsdp(result))
     throw InputError(
         "early_stop=off: says where recomputation of framework=fsdp or composer ends, and neither is given");
+  if (result.overlaps_reduction && result.framework != "megatron" && result.framework != "deepspeed")
+    throw InputError(
+        "overlap_grad_reduce=on: is for framework=megatron and deepspeed, which reduce gradients after backward "
+        "without "
+        "it; all others always overlap the two");
   if (result.chunks > 1 && result.pipeline == 1) throw InputError("vp: chunks of layers need stages, pp above 1");
   return result;
 }
@@ -264,7 +283,9 @@ FrameworkConventions conventions_of(const Parallelism& parallelism, int64_t batc
   result.rotary_kernel = true;
   const int64_t micro_batches =
       parallelism.data > 0 && parallelism.micro_batch > 0 ? batch / parallelism.data / parallelism.micro_batch : 1;
-  if (deepspeed && micro_batches > 1)
+  const bool bf16_optimizer = deepspeed && !internevo && parallelism.reduce == "f32";
+  if (bf16_optimizer) result.accumulated_bytes = bf16_optimizer_accumulation_bytes;
+  else if (deepspeed && micro_batches > 1)
     result.accumulated_bytes =
         autograd_accumulation_bytes * static_cast<double>(micro_batches - 1) / static_cast<double>(micro_batches);
   result.recomputes_whole_segments = !fsdp || !parallelism.early_stop;
@@ -274,19 +295,23 @@ FrameworkConventions conventions_of(const Parallelism& parallelism, int64_t batc
   result.context = parallelism.context;
   result.exchanges_keys = parallelism.context > 1;
   result.overlapped_collectives = true;
+  result.reduces_after_backward =
+      (parallelism.framework == "megatron" || parallelism.framework == "deepspeed") && !parallelism.overlaps_reduction;
   result.framework_memory = true;
   result.gathers_inputs_again = parallelism.framework == "megatron" && parallelism.sequence_parallel;
-  result.whole_gradient_bytes = deepspeed ? 2 : 4;
+  result.whole_gradient_bytes = bf16_optimizer ? 2 + 4 : deepspeed ? 2 : 4;
   const bool reduces_bf16 = parallelism.reduce.empty() ? deepspeed : parallelism.reduce == "bf16";
-  result.gradient_copy_bytes = fsdp        ? fsdp_gradient_copy_bytes(reduces_bf16 ? 2 : 4)
-                               : internevo ? internevo_gradient_copy_bytes
-                                           : 0;
+  result.gradient_copy_bytes = fsdp             ? fsdp_gradient_copy_bytes(reduces_bf16 ? 2 : 4)
+                               : internevo      ? internevo_gradient_copy_bytes
+                               : bf16_optimizer ? bf16_optimizer_copy_bytes
+                                                : 0;
   result.gathered_share = 0.5;
   result.reduced_share = reduces_bf16 ? 0.5 : 1;
   if (parallelism.shard_group > 0 && parallelism.data % parallelism.shard_group == 0)
     result.shard_group = parallelism.shard_group;
   result.gathers_in_place = true;
   result.whole_parameter_owners = internevo && parallelism.synchronization == Synchronization::sharded_optimizer;
+  result.all_reduces_gradients = result.whole_parameter_owners || bf16_optimizer;
   result.waits_for_stages = parallelism.pipeline > 1 && !fsdp && !internevo && parallelism.chunks == 1;
   result.step_streams = internevo ? internevo_step_streams : 0;
   return result;
@@ -310,6 +335,7 @@ std::string to_string(const Parallelism& parallelism) {
   if (parallelism.fused_loss) text += ",loss=fused";
   if (!parallelism.sequence_parallel) text += ",sequence_parallel=off";
   if (parallelism.framework != "none") text += ",framework=" + parallelism.framework;
+  if (parallelism.overlaps_reduction) text += ",overlap_grad_reduce=on";
   if (!parallelism.reduce.empty()) text += ",reduce=" + parallelism.reduce;
   return text;
 }

@@ -33,6 +33,10 @@
 //                      weights are gathered in bf16, and gradients reduced in f32 (deepspeed: bf16); gradients are
 //                      clipped; collectives of parameters take a part of the device; fsdp's optimizer is a sequence of
 //                      kernels
+//   overlap_grad_reduce
+//                      with framework=megatron or deepspeed: on: a layer's gradients are reduced once its backward pass
+//                      is complete; off, as by default there: when that of all layers of the device is. All others do
+//                      as with on
 //   reduce             with a framework: the type in which gradients are reduced, f32 or bf16
 //
 // Ranks are numbered as Megatron-LM does: tp varies fastest, then cp, dp and pp, over the devices in the order of the
@@ -56,10 +60,11 @@ struct Parallelism {
   bool recompute = false, recompute_attention = false;  // the second: of stored attention
   bool sequence_parallel = true, fused_loss = false;
   std::string attention = "fused", framework = "none";
-  std::string reduce = "";   // "f32", "bf16"; empty: as the framework does by itself
-  Vector<int> layers = {};   // [chunk]; empty: as many as in the others, or one more
-  int recompute_layers = 0;  // of each chunk; 0: all
-  bool early_stop = true;    // of recomputation, where the framework's can end early
+  std::string reduce = "";          // "f32", "bf16"; empty: as the framework does by itself
+  Vector<int> layers = {};          // [chunk]; empty: as many as in the others, or one more
+  int recompute_layers = 0;         // of each chunk; 0: all
+  bool overlaps_reduction = false;  // of gradients with backward, where the framework can leave that out
+  bool early_stop = true;           // of recomputation, where the framework's can end early
   int expert = 1, context = 1;
   int shard_group = 0;                               // data-parallel ranks that split the state; 0: all
   int of_layer() const { return tensor * context; }  // devices of a data-parallel group that split each layer

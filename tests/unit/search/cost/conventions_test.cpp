@@ -10,6 +10,7 @@
 #include "search/cost/analytic.h"
 #include "search/cost/memory.h"
 #include "search/cost/task_costs.h"
+#include "search/optimizer/evaluator.h"
 #include "search/optimizer/parallelism.h"
 #include "tests/support/graph_text.h"
 
@@ -200,6 +201,9 @@ TEST_CASE("collectives of parameters occupy a part of the devices that compute")
   const Strategy strategy = {{{2, 1, 1}, {0, 1}}, {{1, 1, 1}, {1}}, {{1, 1}, {1}}};
   const TaskGraph tasks = builder.build(strategy);
   const TaskCosts costs = model.costs(tasks, strategy);
+  conventions.reduces_after_backward = true;
+  kernels.follow(conventions);
+  const TaskCosts after = model.costs(tasks, strategy);
   int reduced = 0;
   for (const int t : tasks.tasks.indices()) {
     if (tasks.tasks[t].kind != TaskKind::synchronization) {
@@ -210,6 +214,8 @@ TEST_CASE("collectives of parameters occupy a part of the devices that compute")
     REQUIRE(costs.beside_of(t).size() == 2);
     for (const WorkBeside& work : costs.beside_of(t))
       CHECK(work.work == static_cast<Nanoseconds>(0.25 * static_cast<double>(costs.duration[t]) + 2.5 * 256));
+    CHECK(after.beside_of(t).empty());
+    CHECK(after.duration[t] == costs.duration[t] + 640);
   }
   CHECK(reduced == 1);
 }
@@ -297,7 +303,7 @@ TEST_CASE(
   CHECK(shards.at(TaskKind::parameter_all_gather) == four.collective(CollectiveKind::all_gather, {0, 1, 2, 3}, 256));
   CHECK(shards.at(TaskKind::parameter_copy) == 2 * 256);
   CHECK(shards.at(TaskKind::update) == 5 * 64 + 2 * 64);
-  conventions.whole_parameter_owners = conventions.gathers_in_place = true;
+  conventions.whole_parameter_owners = conventions.all_reduces_gradients = conventions.gathers_in_place = true;
   const auto owners = four.durations(conventions);
   CHECK(owners.at(TaskKind::synchronization) == four.collective(CollectiveKind::all_reduce, {0, 1, 2, 3}, 256));
   CHECK(owners.at(TaskKind::parameter_all_gather) == 3 * 10000 + 256);
@@ -315,7 +321,7 @@ TEST_CASE("a shard group has all of the state, and gradients are reduced within 
   CHECK(of_two.at(TaskKind::synchronization) == four.collective(CollectiveKind::reduce_scatter, {0, 1}, 256) +
                                                     four.collective(CollectiveKind::all_reduce, {0, 2}, 128));
   CHECK(of_two.at(TaskKind::update) == 5 * 128 + 2 * 64);
-  conventions.whole_parameter_owners = true;
+  conventions.all_reduces_gradients = true;
   CHECK(four.durations(conventions).at(TaskKind::synchronization) ==
         four.collective(CollectiveKind::all_reduce, {0, 1, 2, 3}, 256));
 }
@@ -416,6 +422,69 @@ TEST_CASE("reduce says in which type a framework reduces gradients, and so what 
   CHECK_THROWS_WITH(parse_parallelism("reduce=bf16"),
                     "reduce: says in which type a framework reduces gradients, and framework is not given");
   CHECK_THROWS_WITH(parse_parallelism("framework=fsdp,reduce=fp8"), "reduce: found \"fp8\", expected one of f32, bf16");
+}
+
+TEST_CASE("reduce=f32 is DeepSpeed's BF16_Optimizer, which adds up and reduces f32 gradients") {
+  const FrameworkConventions own = conventions_of(parse_parallelism("pp=2,framework=deepspeed")),
+                             f32 = conventions_of(parse_parallelism("pp=2,framework=deepspeed,reduce=f32"));
+  CHECK(own.accumulated_bytes == 0);  // of one micro-batch
+  CHECK(f32.accumulated_bytes == 18);
+  CHECK(own.reduced_share == 0.5);
+  CHECK(f32.reduced_share == 1);
+  CHECK(f32.all_reduces_gradients);
+  CHECK(f32.gradient_copy_bytes == 32);
+  CHECK(f32.whole_gradient_bytes == 6);
+  CHECK(!own.all_reduces_gradients);
+}
+
+TEST_CASE("Megatron-LM and DeepSpeed reduce gradients after backward, unless overlap_grad_reduce is on") {
+  const auto after = [](const std::string& settings) {
+    return conventions_of(parse_parallelism(settings)).reduces_after_backward;
+  };
+  CHECK(after("framework=megatron"));
+  CHECK(after("pp=2,framework=deepspeed,overlap_grad_reduce=off"));
+  CHECK(!after("framework=megatron,overlap_grad_reduce=on"));
+  for (const char* const framework : {"none", "fsdp", "composer", "internevo"})
+    CHECK(!after(std::string("framework=") + framework));
+  CHECK(to_string(parse_parallelism("framework=megatron,overlap_grad_reduce=on"))
+            .ends_with(",framework=megatron,overlap_grad_reduce=on"));
+  CHECK_THROWS_WITH(parse_parallelism("framework=fsdp,overlap_grad_reduce=on"),
+                    "overlap_grad_reduce=on: is for framework=megatron and deepspeed, which reduce gradients after "
+                    "backward without it; all others always overlap the two");
+}
+
+// Two stages of two groups: in a pipeline no reduction starts before its devices' last backward task.
+TEST_CASE("reductions after backward start when a device has no backward pass left") {
+  const Graph of_one = parse_graph(parse_json(two_linear_layers, "graph"));
+  const auto whole = std::make_shared<const Graph>(graph_of_batch(of_one, 3));
+  const Topology topology = load_topology(FF_SOURCE_DIR "/topologies/p100-1x4.json");
+  const Strategy strategy = {{{2, 1, 1}, {0, 1}}, {{2, 1, 1}, {2, 3}}, {{2, 1}, {2, 3}}};
+  Nanoseconds makespan[2];
+  for (const bool after : {false, true}) {
+    FrameworkConventions conventions;
+    conventions.reduces_after_backward = after;
+    KernelCosts kernels(topology, CostMode::analytic, {});
+    kernels.follow(conventions);
+    StrategySettings settings;
+    settings.micro_batches = 3;
+    Evaluator evaluator({of_one, topology, kernels, nullptr, settings, false, whole});
+    const Evaluator::Details details = evaluator.simulated_one_forward_one_backward(strategy);
+    std::map<DeviceId, Nanoseconds> last;
+    for (const int t : details.tasks.tasks.indices())
+      if (const Task& task = details.tasks.tasks[t]; task.kind == TaskKind::backward)
+        last[task.device] = std::max(last[task.device], details.timeline.end[t]);
+    int reductions = 0, early = 0;
+    for (const int t : details.tasks.tasks.indices()) {
+      const Task& task = details.tasks.tasks[t];
+      if (task.kind != TaskKind::synchronization) continue;
+      ++reductions;
+      for (const DeviceId holder : details.tasks.holders(task)) early += details.timeline.start[t] < last[holder];
+    }
+    CHECK(reductions == 2);
+    CHECK((after ? early == 0 : true));
+    makespan[after] = details.timeline.makespan;
+  }
+  CHECK(makespan[1] >= makespan[0]);
 }
 
 TEST_CASE("early_stop says where FSDP's recomputation of a layer ends") {
