@@ -140,10 +140,10 @@ TEST_CASE("with a framework each further micro-batch of a pipeline takes equally
   };
   for (const bool sequence_parallel : {true, false}) {
     settings.sequence_parallel = sequence_parallel;
-    const Nanoseconds first = makespan(6), further = makespan(7) - first;
-    for (const int micro_batches : {8, 12, 19, 40}) {
+    const Nanoseconds first = makespan(10), further = makespan(11) - first;  // the first ones fill the pipeline
+    for (const int micro_batches : {12, 16, 21, 40}) {
       CAPTURE(sequence_parallel, micro_batches);
-      CHECK(makespan(micro_batches) == first + (micro_batches - 6) * further);
+      CHECK(makespan(micro_batches) == first + (micro_batches - 10) * further);
     }
   }
 }
