@@ -194,10 +194,12 @@ int micro_batches_of(const Parallelism& completed, const Graph& graph) {
 std::unique_ptr<Sample> sample_of(const SimulatedSettings& settings, const Parallelism& parallelism,
                                   int micro_batches) {
   const int stages = parallelism.pipeline, round = parallelism.chunks == 1 ? 1 : stages;
-  for (int some = parallelism.chunks == 1 ? 2 * stages + 1 : 5 * stages; some < micro_batches;
+  int tried = 0;  // together with those of one more attempt fewer than all
+  for (int some = parallelism.chunks == 1 ? 2 * stages + 1 : 5 * stages; tried + some < micro_batches;
        some += (some / 2 + round - 1) / round * round) {
     auto sample = std::make_unique<Sample>(settings, some, micro_batches - some);
     if (sample->details.repetition) return sample;
+    tried += some;
   }
   return std::make_unique<Sample>(settings, micro_batches, 0);
 }
