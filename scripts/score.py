@@ -230,7 +230,7 @@ class Predictions:
 
     def predict(self, row):
         """Of a pipeline with many micro-batches: of two and of three rounds of them, and so on in a straight line. That
-        is exact where pipelines are not interleaved."""
+        is near where pipelines are not interleaved: each few of further micro-batches take equally long."""
         if UNKNOWN in (row["mbs"], row.get("vp")):
             return self.fastest(row)
         batch, stages = number(row, "gbs"), number(row, "pp", 1)

@@ -290,15 +290,20 @@ void CommunicationModel::collective(CollectiveKind kind, const Vector<DeviceId>&
   const CollectiveShape& shape =
       *std::min_element(it->second.begin(), it->second.end(),
                         [&](const CollectiveShape& a, const CollectiveShape& b) { return time(a) < time(b); });
-  cost.duration = at_least_one(time(shape));
-  cost.uses.clear();
-  if (shape.blocks_devices)
-    for (DeviceId holder : holders) cost.uses.push_back({holder, cost.duration});
+  set_without_channels(cost, shape, holders, 1, size);
   for (const auto& [channel, ns_per_byte] : shape.load_ns_per_byte)
     cost.uses.push_back({device_count_ + channel, at_least_one(size * ns_per_byte)});
+}
+
+void CommunicationModel::set_without_channels(CommunicationCost& cost, const CollectiveShape& shape,
+                                              const Vector<DeviceId>& holders, double count, double size) {
+  cost.duration = at_least_one(count * shape.latency_ns + size * shape.slowest_ns_per_byte);
+  cost.uses.clear();
+  if (shape.blocks_devices)
+    for (const DeviceId holder : holders) cost.uses.push_back({holder, cost.duration});
   cost.beside.clear();
   for (const auto& [device, beside] : shape.beside)
-    cost.beside.push_back({device, at_least_one(beside.ns + size * beside.ns_per_byte)});
+    cost.beside.push_back({device, at_least_one(count * beside.ns + size * beside.ns_per_byte)});
 }
 
 void CommunicationModel::broadcasts(const Vector<DeviceId>& holders, double count, int64_t bytes,
@@ -318,14 +323,9 @@ void CommunicationModel::broadcasts(const Vector<DeviceId>& holders, double coun
     it = broadcast_rings_.emplace(holders, std::move(shape)).first;
   }
   const CollectiveShape& shape = it->second;
-  const double size = static_cast<double>(bytes);
-  cost.duration = at_least_one(count * shape.latency_ns + size * shape.slowest_ns_per_byte);
-  if (shape.blocks_devices)
-    for (const DeviceId holder : holders) cost.uses.push_back({holder, cost.duration});
+  set_without_channels(cost, shape, holders, count, static_cast<double>(bytes));
   for (const auto& [channel, ns_per_byte] : shape.load_ns_per_byte)
     cost.uses.push_back({device_count_ + channel, cost.duration});
-  for (const auto& [device, beside] : shape.beside)
-    cost.beside.push_back({device, at_least_one(count * beside.ns + size * beside.ns_per_byte)});
 }
 
 }  // namespace ff

@@ -88,6 +88,9 @@ class CommunicationModel {
     void clear();
   };
   Vector<CollectiveShape> shapes(CollectiveKind kind, Vector<DeviceId> holders);
+  // Of so many in turn, with so many bytes in all: duration, devices that are blocked, and work beside kernels.
+  static void set_without_channels(CommunicationCost& cost, const CollectiveShape& shape,
+                                   const Vector<DeviceId>& holders, double count, double size);
   CollectiveShape rings(CollectiveKind kind, const Vector<Vector<DeviceId>>& groups);
   void add_rings(Loads& loads, const Vector<Vector<DeviceId>>& groups, double share) const;
   CollectiveShape hierarchical(CollectiveKind kind, const Vector<Vector<DeviceId>>& groups);

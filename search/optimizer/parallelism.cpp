@@ -235,9 +235,8 @@ Parallelism parse_parallelism(const std::string& text) {
         "early_stop=off: says where recomputation of framework=fsdp or composer ends, and neither is given");
   if (result.overlaps_reduction && result.framework != "megatron" && result.framework != "deepspeed")
     throw InputError(
-        "overlap_grad_reduce=on: is for framework=megatron and deepspeed, which reduce gradients after backward "
-        "without "
-        "it; all others always overlap the two");
+        "overlap_grad_reduce=on: is for framework=megatron and deepspeed, which reduce gradients after "
+        "backward without it; all others always overlap the two");
   if (result.chunks > 1 && result.pipeline == 1) throw InputError("vp: chunks of layers need stages, pp above 1");
   return result;
 }

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "common/task_graph/sharded_units.h"
+#include "search/simulator/full.h"
 
 namespace ff {
 namespace {
@@ -41,21 +42,15 @@ void reduce_after_backward(TaskGraph& tasks, const TaskGraphBuilder& builder, co
       continue;
     for (const DeviceId holder : tasks.holders(task))
       if (const auto found = last.find(holder); found != last.end())
-        for (const int before : found->second) {
-          further[before].push_back(t);
-          ++tasks.predecessor_count[t];
-        }
+        for (const int before : found->second) further[before].push_back(t);
   }
-  Vector<int32_t> begin = {0}, successors;
-  for (const int t : tasks.tasks.indices()) {
-    for (int32_t s = tasks.successor_begin[t]; s < tasks.successor_begin[t + 1]; ++s)
-      successors.push_back(tasks.successors[s]);
-    if (const auto found = further.find(t); found != further.end())
-      successors.insert(successors.end(), found->second.begin(), found->second.end());
-    begin.push_back(successors.count());
-  }
-  tasks.successor_begin = std::move(begin);
-  tasks.successors = std::move(successors);
+  OwnDependencies late = with_further(tasks, [&](int task, const auto& visit) {
+    if (const auto found = further.find(task); found != further.end())
+      for (const int reduction : found->second) visit(reduction);
+  });
+  tasks.successor_begin = std::move(late.successor_begin);
+  tasks.successors = std::move(late.successors);
+  tasks.predecessor_count = std::move(late.predecessor_count);
 }
 
 }  // namespace ff

@@ -8,8 +8,6 @@
 #include <tuple>
 #include <utility>
 
-#include "search/simulator/repetition.h"
-
 namespace ff {
 namespace {
 
@@ -25,11 +23,6 @@ Vector<Nanoseconds> paths_behind(const TaskGraph& graph, const TaskCosts& costs,
   }
   return paths;
 }
-
-// Dependencies that a task graph does not have itself.
-struct OwnDependencies {
-  Vector<int32_t> successor_begin, successors, predecessor_count;
-};
 
 // The same tasks, each a predecessor of those that it waited for.
 OwnDependencies reversed(const TaskGraph& graph) {
@@ -348,19 +341,9 @@ OwnDependencies with_chains(const TaskGraph& tasks, const Vector<Vector<int>>& c
   Vector<int> next(tasks.tasks.count(), -1);
   for (const Vector<int>& chain : chains)
     for (size_t i = 1; i < chain.size(); ++i) next[chain[i - 1]] = chain[i];
-  OwnDependencies chained{{0}, {}, tasks.predecessor_count};
-  chained.successor_begin.reserve(tasks.successor_begin.size());
-  chained.successors.reserve(tasks.successors.size() + tasks.tasks.size());
-  for (const int task : tasks.tasks.indices()) {
-    for (int32_t s = tasks.successor_begin[task]; s < tasks.successor_begin[task + 1]; ++s)
-      chained.successors.push_back(tasks.successors[s]);
-    if (next[task] >= 0) {
-      chained.successors.push_back(next[task]);
-      ++chained.predecessor_count[next[task]];
-    }
-    chained.successor_begin.push_back(static_cast<int32_t>(chained.successors.size()));
-  }
-  return chained;
+  return with_further(tasks, [&](int task, const auto& visit) {
+    if (next[task] >= 0) visit(next[task]);
+  });
 }
 
 }  // namespace
