@@ -549,67 +549,69 @@ void Topology::compute_routes_once(DeviceId source, RoutesFrom& routes) const {
 }
 
 void Topology::compute_routes(DeviceId source, RoutesFrom& routes) const {
-  const int device_count = static_cast<int>(devices.size());
-  routes.channels = std::make_unique<std::atomic<const ChannelId*>[]>(devices.size());
+  const int device_count = devices.count();
+  routes.pages = Vector<std::atomic<Page*>>(static_cast<size_t>(device_count / Page::size + 1));
   const Vector<Neighbour>& links = neighbours_[source];
   if (const DeviceId alike = first_linked_alike(neighbours_, channels, source); alike != source) {
     RoutesFrom& known = (*routes_)[alike];
     compute_routes_once(alike, known);
-    routes.steps = known.steps;
-    routes.kind = known.kind;
-    routes.kinds = known.kinds;
-    routes.length = known.length;
+    routes.ways = known.ways;
     for (const int link : links.indices())
       routes.first_channels[neighbours_[alike][link].channel] = links[link].channel;
     return;
   }
-  const Vector<Way> ways = cheapest_ways(neighbours_, channels, device_count, source);
-  Vector<Step> steps;
-  steps.reserve(ways.size());
-  for (const Way& way : ways) steps.push_back({way.previous, way.channel});
-  routes.steps = std::make_shared<const Vector<Step>>(std::move(steps));
-  routes.kind.assign(devices.size(), 0);
-  routes.kinds.emplace_back();  // none
-  routes.length.push_back(0);
-  for (int d = 0; d < device_count; ++d)
-    if (ways[d].channel >= 0)
-      routes.kind[d] = kind_of(route_along(ways, channels, d), static_cast<size_t>(ways[d].hops), routes);
+  const Vector<Way> found = cheapest_ways(neighbours_, channels, device_count, source);
+  auto ways = std::make_shared<Ways>();
+  ways->steps.reserve(found.size());
+  for (const Way& way : found) ways->steps.push_back({way.previous, way.channel});
+  ways->kind.assign(devices.size(), 0);
+  ways->kinds.emplace_back();  // none
+  ways->length.push_back(0);
+  for (DeviceId d = 0; d < device_count; ++d)
+    if (found[d].channel >= 0)
+      ways->kind[d] = ways->kind_of(route_along(found, channels, d), static_cast<size_t>(found[d].hops));
+  routes.ways = std::move(ways);
 }
 
 const ChannelId* Topology::write_channels(DeviceId destination, RoutesFrom& routes) {
-  const size_t length = routes.length[routes.kind[destination]];
+  const Ways& ways = *routes.ways;
+  const size_t length = ways.length[ways.kind[destination]];
   if (length == 0) return nullptr;
   const std::lock_guard lock(routes.mutex);
-  std::atomic<const ChannelId*>& known = routes.channels[static_cast<size_t>(destination)];
+  std::atomic<Page*>& page = routes.pages[destination / Page::size];
+  if (!page.load()) {
+    routes.written_pages.push_back(std::make_unique<Page>());
+    page.store(routes.written_pages.back().get(), std::memory_order_release);
+  }
+  std::atomic<const ChannelId*>& known = page.load()->channels[destination % Page::size];
   if (const ChannelId* other = known.load()) return other;  // another thread's
   constexpr size_t channels_at_once = 256;
   if (routes.room < length) {
-    routes.room = std::max(length, std::min(channels_at_once, length * routes.kind.size()));
+    routes.room = std::max(length, std::min(channels_at_once, length * ways.kind.size()));
     routes.written.push_back(std::make_unique<ChannelId[]>(routes.room));
     routes.end = routes.written.back().get();
   }
   routes.room -= length;
   ChannelId* at = routes.end += length;
-  for (int vertex = destination; vertex >= 0; vertex = (*routes.steps)[vertex].previous)
-    *--at = (*routes.steps)[vertex].channel;
+  for (int vertex = destination; vertex >= 0; vertex = ways.steps[vertex].previous) *--at = ways.steps[vertex].channel;
   if (!routes.first_channels.empty()) *at = routes.first_channels.at(*at);
   known.store(at, std::memory_order_release);
   return at;
 }
 
-uint16_t Topology::kind_of(const Route& route, size_t length, RoutesFrom& routes) {
-  for (size_t k = 0; k < routes.kinds.size(); ++k) {
-    const Route& known = routes.kinds[k];
-    if (routes.length[k] == length && known.latency_us == route.latency_us &&
+uint16_t Topology::Ways::kind_of(const Route& route, size_t channels) {
+  for (size_t k = 0; k < kinds.size(); ++k) {
+    const Route& known = kinds[k];
+    if (length[k] == channels && known.latency_us == route.latency_us &&
         known.bandwidth_gb_per_s == route.bandwidth_gb_per_s && known.blocks_devices == route.blocks_devices &&
         known.cpu_overhead_us == route.cpu_overhead_us &&
         known.cpu_overhead_ns_per_byte == route.cpu_overhead_ns_per_byte)
       return static_cast<uint16_t>(k);
   }
-  if (routes.kinds.size() > 0xffff) throw InputError("routes from a device differ in more than 65,536 ways");
-  routes.kinds.push_back(route);
-  routes.length.push_back(length);
-  return static_cast<uint16_t>(routes.kinds.size() - 1);
+  if (kinds.size() > 0xffff) throw InputError("routes from a device differ in more than 65,536 ways");
+  kinds.push_back(route);
+  length.push_back(channels);
+  return static_cast<uint16_t>(kinds.size() - 1);
 }
 
 Topology parse_topology(const JsonPlace& place) { return TopologyParser(place).parse(); }

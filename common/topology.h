@@ -119,12 +119,14 @@ class Topology {
   Route route(DeviceId source, DeviceId destination) const {
     RoutesFrom& routes = (*routes_)[source];
     if (!routes.known.load(std::memory_order_acquire)) compute_routes_once(source, routes);
-    const size_t at = static_cast<size_t>(destination);
-    const uint16_t kind = routes.kind[at];
-    const ChannelId* channels = routes.channels[at].load(std::memory_order_acquire);
+    const Page* page = routes.pages[destination / Page::size].load(std::memory_order_acquire);
+    const ChannelId* channels =
+        page ? page->channels[destination % Page::size].load(std::memory_order_acquire) : nullptr;
     if (!channels) channels = write_channels(destination, routes);
-    Route route = routes.kinds[kind];
-    route.channels = {channels, routes.length[kind]};
+    const Ways& ways = *routes.ways;
+    const uint16_t kind = ways.kind[destination];
+    Route route = ways.kinds[kind];
+    route.channels = {channels, ways.length[kind]};
     return route;
   }
 
@@ -156,24 +158,34 @@ class Topology {
     int previous;  // vertex; -1 after the source's own links
     ChannelId channel;
   };
-  // Routes of a large cluster are looked up at random, and most of them never: few bytes each until then.
+  // To all vertices: the same from devices that are linked alike, but for the first channel.
+  struct Ways {
+    Vector<Step> steps;     // [vertex]
+    Vector<uint16_t> kind;  // [destination]
+    Vector<Route> kinds;    // the different ones, without channels
+    Vector<size_t> length;  // [kind]: channels
+    uint16_t kind_of(const Route& route, size_t channels);  // adds a new kind
+  };
+  // The channels of routes to neighbouring destinations; null: not written yet.
+  struct Page {
+    static constexpr int size = 64;
+    Array<std::atomic<const ChannelId*>, size> channels = {};
+  };
+  // Routes of a large cluster are looked up at random, and most of them never: no bytes until then.
   struct RoutesFrom {
     std::once_flag once;
-    std::atomic<bool> known = false;                            // all but `channels` and `written` is there
-    std::shared_ptr<const Vector<Step>> steps;                  // [vertex]; the same for devices that are linked alike
-    std::map<ChannelId, ChannelId> first_channels;              // that stand in these steps, and the source's own
-    Vector<uint16_t> kind;                                      // [destination]
-    Vector<Route> kinds;                                        // the different ones, without channels
-    Vector<size_t> length;                                      // [kind]: channels
-    std::unique_ptr<std::atomic<const ChannelId*>[]> channels;  // [destination]; null: not written yet
-    std::mutex mutex;                                           // of what is written
+    std::atomic<bool> known = false;  // ways, first_channels and null pages are there
+    std::shared_ptr<const Ways> ways;
+    std::map<ChannelId, ChannelId> first_channels;  // that stand in these ways, and the source's own
+    Vector<std::atomic<Page*>> pages;               // [destination / Page::size]
+    std::mutex mutex;                               // of what is written
+    Vector<std::unique_ptr<Page>> written_pages;
     Vector<std::unique_ptr<ChannelId[]>> written;
     ChannelId* end = nullptr;  // of the last route in the last of these
     size_t room = 0;           // behind it
   };
   void compute_routes_once(DeviceId source, RoutesFrom& routes) const;
   void compute_routes(DeviceId source, RoutesFrom& routes) const;
-  static uint16_t kind_of(const Route& route, size_t length, RoutesFrom& routes);  // adds a new kind
   static const ChannelId* write_channels(DeviceId destination, RoutesFrom& routes);
 
   Vector<Vector<Neighbour>> neighbours_;  // by vertex: devices first, then switches
