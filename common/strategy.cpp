@@ -101,7 +101,8 @@ Choice parse_choice(const JsonPlace& file, const std::string& key, Choice otherw
 StrategyFile parse_strategy(const JsonPlace& place) {
   expect_format(place, "ffstrategy/1");
   place.allow_keys({"$schema", "format", "graph", "topology", "configurations", "issue_order", "transfer_buffers",
-                    "synchronization", "sharding", "micro_batches", "recompute", "precision", "provenance"},
+                    "synchronization", "sharding", "micro_batches", "recompute", "overlap_grad_reduce", "precision",
+                    "provenance"},
                    "key of a strategy");
   StrategyFile file;
   if (const auto precision = place.find("precision")) {
@@ -130,6 +131,11 @@ StrategyFile parse_strategy(const JsonPlace& place) {
   if (const auto recompute = place.find("recompute")) {
     for (const JsonPlace& pattern : recompute->items()) file.settings.recompute.push_back(pattern.as_string());
     recompute->at_this_place([&] { recomputed_operators(file.graph, file.settings.recompute); });
+  }
+  if (const auto overlap = place.find("overlap_grad_reduce")) {
+    file.settings.overlaps_reductions = overlap->as_bool();
+    if (!file.settings.overlaps_reductions && file.settings.synchronization == Synchronization::parameter_server)
+      overlap->fail("gradients that go to parameter servers are sent as soon as they are there");
   }
   file.provenance = Json::object();
   if (const auto provenance = place.find("provenance")) {
@@ -162,6 +168,7 @@ Json strategy_to_json(const StrategyFile& file) {
     json["synchronization"] = to_string(file.settings.synchronization);
   if (file.settings.micro_batches > 1) json["micro_batches"] = file.settings.micro_batches;
   if (!file.settings.recompute.empty()) json["recompute"] = file.settings.recompute;
+  if (!file.settings.overlaps_reductions) json["overlap_grad_reduce"] = false;
   if (file.settings.precision != Precision::fp32) json["precision"] = to_string(file.settings.precision);
   if (!file.issue_order.empty()) json["issue_order"] = file.issue_order;
   return json;

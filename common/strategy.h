@@ -89,6 +89,9 @@ struct StrategySettings {
   int micro_batches = 1;                   // configurations are those of one of them (micro_batches.h)
   // Names and patterns of operators that are computed again in front of backward (recomputation.h).
   Vector<std::string> recompute = {};
+  // Else gradients, if they are not sharded, are reduced when a device's last backward pass is complete. That costs a
+  // pipeline little, whose stages end one after the other; reductions would delay what they send to each other.
+  bool overlaps_reductions = true;
   // The graph of a strategy file has the types that follow from it.
   Precision precision = Precision::fp32;
   bool operator==(const StrategySettings&) const = default;

@@ -22,6 +22,8 @@ const std::map<std::string, int>& flags_with_a_meaning() {
                                                    {"--num-virtual-stages-per-pipeline-rank", 1},
                                                    {"--decoder-first-pipeline-num-layers", 1},
                                                    {"--decoder-last-pipeline-num-layers", 1},
+                                                   {"--account-for-embedding-in-pipeline-split", 0},
+                                                   {"--account-for-loss-in-pipeline-split", 0},
                                                    {"--context-parallel-size", 1},
                                                    {"--expert-model-parallel-size", 1},
                                                    {"--expert-tensor-parallel-size", 1},
@@ -162,7 +164,7 @@ class Megatron {
     read_recomputation();
     if (text("--attention-backend", "auto") == "unfused") own.attention = "stored";
     own.fused_loss = has("--cross-entropy-loss-fusion");
-    own.overlaps_reduction = has("--overlap-grad-reduce");
+    own.overlaps_reductions = has("--overlap-grad-reduce");
     if (has("--bf16") || has("--fp16")) result_.precision = Precision::bf16;
     if (has("--fp16")) result_.notes.push_back("--fp16: predicted as bf16, without the scaling of the loss");
     const std::string optimizer = text("--optimizer", "adam");
@@ -173,6 +175,8 @@ class Megatron {
   }
 
  private:
+  static constexpr const char *embedding_counts = "--account-for-embedding-in-pipeline-split",
+                              *loss_counts = "--account-for-loss-in-pipeline-split";
   bool has(const std::string& flag) const { return flags_.contains(flag); }
   std::string text(const std::string& flag, const std::string& otherwise) const {
     const auto found = flags_.find(flag);
@@ -205,18 +209,36 @@ class Megatron {
     if (has(of_chunk) && has(of_rank)) fail(std::string(of_chunk) + " and " + of_rank + " exclude each other");
     own.chunks = static_cast<int>(number(of_rank, 1));
     if (has(of_chunk)) {
-      const int64_t layers = number(of_chunk, 1);
-      if (layers_ % (own.pipeline * layers) != 0)
-        fail(std::string(of_chunk) + " " + std::to_string(layers) + ": the " + std::to_string(layers_) +
-             " layers are not divisible by it and the " + std::to_string(own.pipeline) + " stages");
-      own.chunks = static_cast<int>(layers_ / (own.pipeline * layers));
+      const int64_t layers = number(of_chunk, 1), counted = layers_ + counted_ends();
+      if (counted % (own.pipeline * layers) != 0)
+        fail(std::string(of_chunk) + " " + std::to_string(layers) + ": the " + std::to_string(counted) +
+             (counted == layers_ ? " layers" : " layers, with embedding or loss,") + " are not divisible by it and the " +
+             std::to_string(own.pipeline) + " stages");
+      own.chunks = static_cast<int>(counted / (own.pipeline * layers));
     }
     if (own.chunks > 1 && own.pipeline == 1)
       fail(std::string(has(of_chunk) ? of_chunk : of_rank) + ": needs --pipeline-model-parallel-size above 1");
   }
 
+  // The embedding and the loss may each count as a layer of the first and the last chunk.
+  int counted_ends() const { return has(embedding_counts) + has(loss_counts); }
+
+  void read_counted_ends() {
+    Parallelism& own = result_.parallelism;
+    const int counted = layers_ + counted_ends(), chunks = own.pipeline * own.chunks;
+    if (counted % chunks != 0 || counted / chunks < 2)
+      fail(std::string(has(embedding_counts) ? embedding_counts : loss_counts) + ": " + std::to_string(counted) +
+           " layers, with embedding or loss, are not divided by " + std::to_string(chunks) +
+           " chunks into at least 2 each");
+    own.layers = Vector<int>(chunks, counted / chunks);
+    own.layers[0] -= has(embedding_counts);
+    own.layers[chunks - 1] -= has(loss_counts);
+    if (own.layers == layers_of_chunks({.pipeline = own.pipeline, .chunks = own.chunks}, layers_)) own.layers.clear();
+  }
+
   void read_borders() {
     Parallelism& own = result_.parallelism;
+    if (counted_ends() > 0) return read_counted_ends();
     const char *const of_first = "--decoder-first-pipeline-num-layers", *const of_last =
                                                                             "--decoder-last-pipeline-num-layers";
     if (!has(of_first) && !has(of_last)) return;

@@ -16,11 +16,26 @@ std::string layers_text(const Parallelism& plan) {
   return text;
 }
 
+// Layers of each chunk where the embedding, or the loss, counts as one of them, so that the first chunk, or the last one,
+// has one layer less than the others; 0: else.
+int layers_beside_embedding_and_loss(const Vector<int>& counts) {
+  if (counts.count() < 3) return 0;
+  const int most = *std::max_element(counts.begin(), counts.end());
+  const auto is_most = [&](int count) { return count == most; };
+  const bool ends = counts[0] >= most - 1 && counts.back() >= most - 1;
+  return ends && std::all_of(counts.begin() + 1, counts.end() - 1, is_most) ? most : 0;
+}
+
 // Megatron-LM has numbers of layers for the first and the last stage; the others have equally many.
 void add_borders(FrameworkSettings& settings, const Parallelism& plan, int layers) {
   const Vector<int> counts = layers_of_chunks(plan, layers);
   const bool equal = std::adjacent_find(counts.begin(), counts.end(), std::not_equal_to<>()) == counts.end();
   if (equal) return;
+  if (const int others = layers_beside_embedding_and_loss(counts); others > 0) {
+    if (counts[0] < others) settings.text += "--account-for-embedding-in-pipeline-split\n";
+    if (counts.back() < others) settings.text += "--account-for-loss-in-pipeline-split\n";
+    return;
+  }
   const bool of_middle = counts.count() < 4 || std::adjacent_find(counts.begin() + 1, counts.end() - 1,
                                                                   std::not_equal_to<>()) == counts.end() - 1;
   if (plan.chunks > 1 || !of_middle) {
@@ -48,8 +63,8 @@ FrameworkSettings megatron_arguments(const Parallelism& plan, const Graph& graph
   std::string& text = settings.text;
   text = "--tensor-model-parallel-size " + text_of(plan.tensor) + "\n--pipeline-model-parallel-size " +
          text_of(plan.pipeline) + "\n";
-  if (plan.chunks > 1 && layers % (plan.pipeline * plan.chunks) == 0)
-    text += "--num-layers-per-virtual-pipeline-stage " + text_of(layers / (plan.pipeline * plan.chunks)) + "\n";
+  if (const int of_chunk = plan.chunks > 1 ? layers_beside_embedding_and_loss(layers_of_chunks(plan, layers)) : 0)
+    text += "--num-layers-per-virtual-pipeline-stage " + text_of(of_chunk) + "\n";
   else if (plan.chunks > 1) text += "--num-virtual-stages-per-pipeline-rank " + text_of(plan.chunks) + "\n";
   if (plan.tensor > 1 && plan.sequence_parallel) text += "--sequence-parallel\n";
   if (plan.context > 1) text += "--context-parallel-size " + text_of(plan.context) + "\n";
@@ -60,8 +75,8 @@ FrameworkSettings megatron_arguments(const Parallelism& plan, const Graph& graph
       "--micro-batch-size " + text_of(plan.micro_batch) + "\n--global-batch-size " + text_of(graph.batch_size) + "\n";
   if (is_sharded(plan.synchronization)) text += "--use-distributed-optimizer\n";
   if (shards_gradients(plan.synchronization))
-    settings.not_there.push_back("sharding=" + std::string(sharding_name(plan.synchronization)) +
-                                 ": --use-distributed-optimizer shards the optimizer's state alone");
+    text += std::string("--use-megatron-fsdp\n--data-parallel-sharding-strategy ") +
+            (shards_parameters(plan.synchronization) ? "optim_grads_params\n" : "optim_grads\n");
   if (plan.recompute_layers > 0)
     text += "--recompute-granularity full\n--recompute-method block\n--recompute-num-layers " +
             text_of(plan.recompute_layers) + "\n";
@@ -70,7 +85,7 @@ FrameworkSettings megatron_arguments(const Parallelism& plan, const Graph& graph
   else if (plan.recompute_attention && plan.attention == "stored") text += "--recompute-granularity selective\n";
   if (plan.attention == "stored") text += "--attention-backend unfused\n";
   if (plan.fused_loss) text += "--cross-entropy-loss-fusion\n";
-  if (plan.overlaps_reduction) text += "--overlap-grad-reduce\n";
+  if (overlaps_reductions(plan)) text += "--overlap-grad-reduce\n";
   if (precision == Precision::bf16) text += "--bf16\n";
   if (graph.optimizer && graph.optimizer->kind == OptimizerKind::sgd) text += "--optimizer sgd\n";
   add_kernels_that_are_not_there(settings, plan, precision);
@@ -120,6 +135,8 @@ FrameworkSettings torchtitan_file(const Parallelism& plan, const Graph& graph, i
                                  ": torchtitan recomputes all layers, none, or every so many");
   settings.text += "\n[activation_checkpoint]\nmode = \"" + std::string(plan.recompute ? "full" : "none") + "\"\n";
   if (plan.recompute) settings.text += std::string("early_stop = ") + (plan.early_stop ? "true" : "false") + "\n";
+  if (!overlaps_reductions(plan) && plan.pipeline == 1)
+    settings.not_there.push_back("overlap_grad_reduce=off: torchtitan reduces gradients during backward");
   add_optimizer_and_limits(settings, plan, graph);
   add_kernels_that_are_not_there(settings, plan, precision);
   if (is_sharded(plan.synchronization) && !shards)

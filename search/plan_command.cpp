@@ -102,6 +102,16 @@ CostOptions costs_of_plans(const PlanOptions& options) {
   return costs;
 }
 
+// Of a framework that plans are exported for.
+std::string convention_of(const std::string& framework) { return framework == "torchtitan" ? "fsdp" : framework; }
+
+// Are plans for a framework predicted with its conventions, though no setting says so? Where these say anything: of
+// analytic costs in bf16.
+bool follows_framework(const PlanOptions& options, const SettingsSearchOptions& search, const CostOptions& costs) {
+  return !options.framework.empty() && !search.given.contains("framework") && costs.mode == CostMode::analytic &&
+         costs.precision == Precision::bf16;
+}
+
 }  // namespace
 
 CommandResult run_plan(const PlanOptions& options, const std::atomic<bool>& stop,
@@ -121,10 +131,12 @@ CommandResult run_plan(const PlanOptions& options, const std::atomic<bool>& stop
       throw InputError(std::string("--settings: ") + error.what());
     }
   }
+  const CostOptions costs = costs_of_plans(options);
+  const bool as_framework = follows_framework(options, search, costs);
+  if (as_framework) search.pinned.framework = convention_of(options.framework);
   const GraphAndTopology files = load_files(options.files, {});
   for (const std::string& change : options.what_if) changed_problem(files.topology, change);  // wrong ones fail now
   for (const std::string& setting : options.why) best_by_value({}, setting);
-  const CostOptions costs = costs_of_plans(options);
   const SettingsSearchResult result = search_settings(files.graph, files.topology, costs, search, stop);
   CommandResult command;
   command.json = {{"plans", Json::array()},
@@ -144,6 +156,9 @@ CommandResult run_plan(const PlanOptions& options, const std::atomic<bool>& stop
   if (result.best.empty())
     throw InputError("the search ended before any settings were found that fit into device memory");
   command.text = plans_to_text(result) + search_to_text(result);
+  if (as_framework)
+    command.text += "conventions          of " + search.pinned.framework +
+                    ", for --for " + options.framework + "; of ffexec with --settings framework=none\n";
   const SettingsPrediction& best = result.best[0];
   if (!options.framework.empty()) {
     Graph graph = files.graph;

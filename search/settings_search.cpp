@@ -140,6 +140,14 @@ Nanoseconds estimated_time(const ShapeCosts& costs, const Parallelism& paralleli
   return costs.makespan + static_cast<Nanoseconds>((micro_batches - 1) * busiest - saved);
 }
 
+// What frameworks can shard: FSDP what torchtitan's data parallelism can (nothing, or all), InternEvo the optimizer's
+// state.
+bool can_shard(const std::string& framework, Synchronization stage) {
+  if (framework == "fsdp" || framework == "composer")
+    return stage == Synchronization::all_reduce || stage == Synchronization::sharded_parameters;
+  return framework != "internevo" || !shards_gradients(stage);
+}
+
 Synchronization more_sharded(Synchronization synchronization) {
   return synchronization == Synchronization::sharded_optimizer ? Synchronization::sharded_gradients
                                                                : Synchronization::sharded_parameters;
@@ -199,14 +207,27 @@ class SettingsSearch {
     nodes_.push_back(std::move(node));
   }
 
-  // [index]: chunks for a stage.
+  // [index]: chunks for a stage. No stage has more layers than with one chunk; where stages have equally many layers,
+  // chunks do, too.
   Vector<int> chunks(const Parallelism& parallelism) const {
     if (given("vp")) return {options_.pinned.chunks};
     Vector<int> result = {1};
     if (parallelism.pipeline == 1 || micro_batches(parallelism) % parallelism.pipeline != 0) return result;
     for (int chunks = 2; chunks <= most_chunks && chunks * parallelism.pipeline <= layers_; ++chunks)
-      if (layers_ % (chunks * parallelism.pipeline) == 0) result.push_back(chunks);
+      if (layers_ % parallelism.pipeline == 0 ? layers_ % (chunks * parallelism.pipeline) == 0
+                                              : most_layers(parallelism, chunks) == most_layers(parallelism, 1))
+        result.push_back(chunks);
     return result;
+  }
+
+  // Of a stage.
+  int most_layers(Parallelism parallelism, int chunks) const {
+    parallelism.chunks = chunks;
+    parallelism.layers.clear();
+    Vector<int> of_stage(parallelism.pipeline, 0);
+    const Vector<int> of_chunk = layers_of_chunks(parallelism, layers_);
+    for (const int chunk : of_chunk.indices()) of_stage[chunk % parallelism.pipeline] += of_chunk[chunk];
+    return *std::max_element(of_stage.begin(), of_stage.end());
   }
 
   Vector<int64_t> micro_batch_sizes(int64_t samples, int pipeline) const {
@@ -229,7 +250,9 @@ class SettingsSearch {
   Vector<Synchronization> first_shardings(const Parallelism& parallelism) const {
     if (given("sharding")) return {options_.pinned.synchronization};
     if (parallelism.data == 1) return {Synchronization::all_reduce};
-    return {Synchronization::all_reduce, Synchronization::sharded_optimizer};
+    return {Synchronization::all_reduce, can_shard(parallelism.framework, Synchronization::sharded_optimizer)
+                                             ? Synchronization::sharded_optimizer
+                                             : Synchronization::sharded_parameters};
   }
 
   void look_at_waiting() {
@@ -421,7 +444,7 @@ class SettingsSearch {
         smaller.synchronization == Synchronization::sharded_parameters)
       return;
     smaller.synchronization = more_sharded(smaller.synchronization);
-    add_if_it_fits(smaller);
+    if (can_shard(smaller.framework, smaller.synchronization)) add_if_it_fits(smaller);
   }
 
   void simulate(const Node& node) {

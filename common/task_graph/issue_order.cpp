@@ -203,7 +203,7 @@ namespace {
 
 // A task's position in the default order.
 struct DefaultPlace {
-  int pass;   // forward, backward, owners or updated shards
+  int pass;   // forward, backward, reductions after it, owners or updated shards
   int op;     // backward: counted from the end; owners, shards: the group
   int stage;  // of an operator
   int part;
@@ -214,15 +214,16 @@ struct DefaultPlace {
   auto operator<=>(const DefaultPlace&) const = default;
 };
 
+constexpr int pass_after_backward = 2, last_pass = 3;
+
 // Where parameters have owners: after all barriers, unit by unit.
 DefaultPlace place_behind_barriers(const TaskGraph& graph, const Task& task) {
-  constexpr int pass = 2;
-  if (task.kind == TaskKind::barrier) return {pass, -1, 0, part_of(task.key), 0, task.key};
+  if (task.kind == TaskKind::barrier) return {last_pass, -1, 0, part_of(task.key), 0, task.key};
   const int side = task.kind == TaskKind::parameter_gradient     ? -1
                    : task.kind == TaskKind::parameter_values     ? 1
                    : task.device == graph.units[task.unit].owner ? 0
                                                                  : 2;
-  return {pass, subject_of(task.key), 0, part_of(task.key), side, task.key};
+  return {last_pass, subject_of(task.key), 0, part_of(task.key), side, task.key};
 }
 
 DefaultPlace default_place(const TaskGraphBuilder& builder, const TaskGraph& graph, const Task& task,
@@ -243,7 +244,7 @@ DefaultPlace default_place(const TaskGraphBuilder& builder, const TaskGraph& gra
   if (task.kind == TaskKind::parameter_all_gather && task.before_op >= 0)
     return in_front(task.round % 2 == 0 ? Direction::forward : Direction::backward, -3);
   if (task.kind == TaskKind::parameter_all_gather || task.kind == TaskKind::parameter_copy)  // unit by unit
-    return {2, subject_of(task.key), 0, part_of(task.key), task.kind == TaskKind::parameter_copy, task.key};
+    return {last_pass, subject_of(task.key), 0, part_of(task.key), task.kind == TaskKind::parameter_copy, task.key};
   const Direction direction = direction_of(task.kind);
   if (is_statistics(task.kind)) return place(direction, task.op, statistics, task.part);
   if (is_reduction(task.kind)) return place(direction, task.op, reductions, task.part);
@@ -275,7 +276,9 @@ DefaultPlace default_place(const TaskGraphBuilder& builder, const TaskGraph& gra
   if (is_edge_collective(task.kind))
     return place(direction, sender_of(builder.edges()[task.edge], direction), collectives, 0);
   const OperatorId last = last_of_group[subject_of(task.key)];
-  return place(Direction::backward, last, task.kind == TaskKind::update ? updates : synchronizations, 0);
+  DefaultPlace result = place(Direction::backward, last, task.kind == TaskKind::update ? updates : synchronizations, 0);
+  if (graph.reduces_after_backward(task)) result.pass = pass_after_backward;
+  return result;
 }
 
 // Of each parameter group, whose backward task comes last; a group that is trained has one.

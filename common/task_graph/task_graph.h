@@ -37,6 +37,7 @@ struct TaskGraph {
   Vector<DeviceId> devices;                                       // ascending; empty: of all
   Synchronization synchronization = Synchronization::all_reduce;  // of all groups, the furthest
   Vector<Synchronization> synchronization_of_group;               // empty: `synchronization` is that of each
+  bool overlaps_reductions = true;                                // StrategySettings::overlaps_reductions
   Vector<Vector<int32_t>> parts;                                  // [operator], ascending: those whose tasks are here
   // By edge: the pairs with one of these parts at an end, ascending; null where the edge has collectives.
   Vector<std::shared_ptr<const BlockPairs>> pairs;
@@ -52,6 +53,11 @@ struct TaskGraph {
 
   Synchronization synchronization_of(int group) const {
     return synchronization_of_group.empty() ? synchronization : synchronization_of_group[group];
+  }
+
+  // Does this reduction of gradients wait for a device's last backward pass?
+  bool reduces_after_backward(const Task& reduction) const {
+    return !overlaps_reductions && !shards_gradients(synchronization_of(units[reduction.unit].group));
   }
 
   // The place of a part in parts[op]; -1: not there.
@@ -127,7 +133,7 @@ class TaskGraphBuilder {
   int first_alike(int edge) const { return first_alike_[edge]; }
 
   TaskGraph build(const Strategy& strategy);
-  // Of some devices, ascending, in a time that grows with what they meet, not with how many devices there are.
+  // Of some devices, ascending (none: of all), in a time that grows with what they meet, not with how many devices there are.
   TaskGraph build(const Strategy& strategy, const Vector<DeviceId>& devices);
   TaskGraph build(const Strategy& strategy, DeviceId device) { return build(strategy, Vector<DeviceId>{device}); }
 
@@ -148,6 +154,7 @@ class TaskGraphBuilder {
   const Vector<bool> recomputed_;           // by operator; empty: none
   const Vector<bool> computed_again_;       // likewise
   const int micro_batches_, replicas_;
+  const bool overlaps_reductions_;
   Vector<Edge> edges_;
   Vector<ParameterGroup> groups_;
   Vector<int> alike_, first_alike_;

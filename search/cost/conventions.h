@@ -69,10 +69,6 @@ struct FrameworkConventions {
   bool whole_passes = false;
   // Collectives of parameters run while the device computes, and occupy a part of it (KernelEfficiency::collectives).
   bool overlapped_collectives = false;
-  // Gradients are reduced when the device's last backward pass is complete: Megatron-LM without --overlap-grad-reduce
-  // (finalize_model_grads in train_step; before 2023 allreduce_gradients), and DeepSpeed's pipelines (TrainSchedule:
-  // ReduceTiedGrads and ReduceGrads at the end). Not of gradients that are sharded: each micro-batch's are reduced.
-  bool reduces_after_backward = false;
   // In front of the reduction of gradients, on the device: bytes that are moved for each parameter.
   double gradient_copy_bytes = 0;
   // What kernels keep, and need while they run, follows framework_workspace_bytes and framework_scratch_bytes.

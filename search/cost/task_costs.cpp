@@ -192,7 +192,7 @@ void TaskCostModel::synchronize(const TaskGraph& tasks, const Task& task, Commun
     if (task.kind == TaskKind::synchronization) {
       const double moved = known.gradient_copy_bytes / element_bytes * static_cast<double>(task.bytes);
       const double copies_ns = moved / (model.memory_gb_per_s * model.efficiency.memory);  // 1 GB/s is 1 byte a ns
-      if (known.reduces_after_backward) {
+      if (tasks.reduces_after_backward(task)) {
         cost.duration = std::max(cost.duration, collective + static_cast<Nanoseconds>(copies_ns));
         continue;
       }

@@ -366,6 +366,7 @@ Vector<std::string> settings_differences(const StrategyFile& a, const StrategyFi
   if (sharding_a == sharding_b)
     compare("synchronization", std::string(to_string(a.settings.synchronization)),
             std::string(to_string(b.settings.synchronization)));
+  compare("reduction of gradients with backward", a.settings.overlaps_reductions, b.settings.overlaps_reductions);
   compare("precision", std::string(to_string(a.settings.precision)), std::string(to_string(b.settings.precision)));
   for (const std::string& difference : graph_differences(a.graph.file, b.graph.file))
     if (is_of_optimizer(difference)) differences.push_back(difference);

@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "common/task_graph/issue_order.h"
-#include "search/simulator/late_reductions.h"
 
 namespace ff {
 namespace {
@@ -37,11 +36,9 @@ double Evaluator::fullness(const Vector<int64_t>& used) const {
 }
 
 TaskGraph Evaluator::tasks_of(const Strategy& strategy) {
-  TaskGraph tasks = !problem_.replicas || problem_.replicas->stand_ins.empty()
-                        ? builder_.build(strategy)
-                        : builder_.build(strategy, problem_.replicas->devices_with_tasks());
-  if (problem_.kernels.conventions().reduces_after_backward) reduce_after_backward(tasks, builder_, strategy);
-  return tasks;
+  return !problem_.replicas || problem_.replicas->stand_ins.empty()
+             ? builder_.build(strategy)
+             : builder_.build(strategy, problem_.replicas->devices_with_tasks());
 }
 
 Evaluator::Memory Evaluator::memory(const Strategy& strategy, const TaskGraph& tasks, const Vector<int>& order,

@@ -184,7 +184,15 @@ bool runs_fsdp(const Parallelism& parallelism) {
   return parallelism.framework == "fsdp" || parallelism.framework == "composer";
 }
 
+bool overlaps_by_default(const Parallelism& parallelism) {
+  return parallelism.pipeline == 1 && parallelism.framework != "megatron" && parallelism.framework != "deepspeed";
+}
+
 }  // namespace
+
+bool overlaps_reductions(const Parallelism& parallelism) {
+  return parallelism.overlaps_reductions.value_or(overlaps_by_default(parallelism));
+}
 
 Parallelism parse_parallelism(const std::string& text) {
   Parallelism result;
@@ -205,7 +213,7 @@ Parallelism parse_parallelism(const std::string& text) {
     else if (key == "attention")
       result.attention = one_of(key, value, {"fused", "varlen", "flash1", "triton", "stored"});
     else if (key == "reduce") result.reduce = one_of(key, value, {"f32", "bf16"});
-    else if (key == "overlap_grad_reduce") result.overlaps_reduction = one_of(key, value, {"on", "off"}) == "on";
+    else if (key == "overlap_grad_reduce") result.overlaps_reductions = one_of(key, value, {"on", "off"}) == "on";
     else if (key == "early_stop") result.early_stop = one_of(key, value, {"on", "off"}) == "on";
     else if (key == "loss") result.fused_loss = one_of(key, value, {"unfused", "fused"}) == "fused";
     else if (key == "layers") result.layers = numbers_of_layers(value);
@@ -233,10 +241,6 @@ Parallelism parse_parallelism(const std::string& text) {
   if (!result.early_stop && !runs_fsdp(result))
     throw InputError(
         "early_stop=off: says where recomputation of framework=fsdp or composer ends, and neither is given");
-  if (result.overlaps_reduction && result.framework != "megatron" && result.framework != "deepspeed")
-    throw InputError(
-        "overlap_grad_reduce=on: is for framework=megatron and deepspeed, which reduce gradients after "
-        "backward without it; all others always overlap the two");
   if (result.chunks > 1 && result.pipeline == 1) throw InputError("vp: chunks of layers need stages, pp above 1");
   return result;
 }
@@ -294,8 +298,6 @@ FrameworkConventions conventions_of(const Parallelism& parallelism, int64_t batc
   result.context = parallelism.context;
   result.exchanges_keys = parallelism.context > 1;
   result.overlapped_collectives = true;
-  result.reduces_after_backward =
-      (parallelism.framework == "megatron" || parallelism.framework == "deepspeed") && !parallelism.overlaps_reduction;
   result.framework_memory = true;
   result.gathers_inputs_again = parallelism.framework == "megatron" && parallelism.sequence_parallel;
   result.whole_gradient_bytes = bf16_optimizer ? 2 + 4 : deepspeed ? 2 : 4;
@@ -334,7 +336,8 @@ std::string to_string(const Parallelism& parallelism) {
   if (parallelism.fused_loss) text += ",loss=fused";
   if (!parallelism.sequence_parallel) text += ",sequence_parallel=off";
   if (parallelism.framework != "none") text += ",framework=" + parallelism.framework;
-  if (parallelism.overlaps_reduction) text += ",overlap_grad_reduce=on";
+  if (const bool overlaps = overlaps_reductions(parallelism); overlaps != overlaps_by_default(parallelism))
+    text += std::string(",overlap_grad_reduce=") + (overlaps ? "on" : "off");
   if (!parallelism.reduce.empty()) text += ",reduce=" + parallelism.reduce;
   return text;
 }
@@ -405,6 +408,7 @@ ParallelPlan plan_of(Parallelism& parallelism, const Graph& graph, const Topolog
   const Vector<int> layer_of = layer_of_operators(graph, layers);
   ParallelPlan plan;
   plan.settings.synchronization = parallelism.synchronization;
+  plan.settings.overlaps_reductions = overlaps_reductions(parallelism);
   plan.settings.micro_batches = static_cast<int>(batch / parallelism.data / parallelism.micro_batch);
   if (parallelism.recompute)
     plan.settings.recompute = recomputation_of_layers(
@@ -508,6 +512,8 @@ Parallelism nearest_parallelism(const Graph& graph, const Topology& topology, co
   while (of_group % nearest.micro_batch != 0) --nearest.micro_batch;
   nearest.synchronization =
       is_sharded(settings.synchronization) ? settings.synchronization : Synchronization::all_reduce;
+  if (settings.overlaps_reductions != overlaps_by_default(nearest))
+    nearest.overlaps_reductions = settings.overlaps_reductions;
   set_nearest_layers(nearest, counts, layers);
   set_nearest_recomputation(nearest, graph, settings.recompute);
   return nearest;

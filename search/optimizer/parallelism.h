@@ -34,9 +34,9 @@
 //                      clipped; collectives of parameters take a part of the device; fsdp's optimizer is a sequence of
 //                      kernels
 //   overlap_grad_reduce
-//                      with framework=megatron or deepspeed: on: a layer's gradients are reduced once its backward pass
-//                      is complete; off, as by default there: when that of all layers of the device is. All others do
-//                      as with on
+//                      on: a layer's gradients are reduced once its backward pass is complete; off: when that of all
+//                      layers of the device is (StrategySettings::overlaps_reductions); default: on without stages,
+//                      unless framework=megatron or deepspeed, which reduce after backward by themselves
 //   reduce             with a framework: the type in which gradients are reduced, f32 or bf16
 //
 // Ranks are numbered as Megatron-LM does: tp varies fastest, then cp, dp and pp, over the devices in the order of the
@@ -63,8 +63,8 @@ struct Parallelism {
   std::string reduce = "";          // "f32", "bf16"; empty: as the framework does by itself
   Vector<int> layers = {};          // [chunk]; empty: as many as in the others, or one more
   int recompute_layers = 0;         // of each chunk; 0: all
-  bool overlaps_reduction = false;  // of gradients with backward, where the framework can leave that out
-  bool early_stop = true;           // of recomputation, where the framework's can end early
+  std::optional<bool> overlaps_reductions = {};  // of gradients with backward; none: ff::overlaps_reductions
+  bool early_stop = true;                        // of recomputation, where the framework's can end early
   int expert = 1, context = 1;
   int shard_group = 0;                               // data-parallel ranks that split the state; 0: all
   int of_layer() const { return tensor * context; }  // devices of a data-parallel group that split each layer
@@ -75,6 +75,10 @@ struct Parallelism {
 Parallelism parse_parallelism(const std::string& text);
 // What such a text says of the precision, which is not part of the plan but of what its tasks cost. Throws likewise.
 std::optional<Precision> precision_of_settings(const std::string& text);
+// As given, or by default. Megatron-LM reduces after backward without --overlap-grad-reduce (finalize_model_grads in
+// train_step; before 2023 allreduce_gradients), and so do DeepSpeed's pipelines (TrainSchedule: ReduceTiedGrads and
+// ReduceGrads at the end).
+bool overlaps_reductions(const Parallelism& parallelism);
 // The keys of such a text.
 std::set<std::string> keys_of_parallelism(const std::string& text);
 // Of the framework and the kind of attention. Of a batch of so many samples, once the data-parallel groups are known.

@@ -46,8 +46,8 @@ class Settings(unittest.TestCase):
         self.assertEqual(done.returncode, code, done.stderr + done.stdout)
         return done.stderr if code else done.stdout
 
-    def make_graph(self, family, batch=16):
-        config = {"model_type": family, "vocab_size": 96, **FAMILIES[family]}
+    def make_graph(self, family, batch=16, **other):
+        config = {"model_type": family, "vocab_size": 96, **FAMILIES[family], **other}
         (self.work / "config.json").write_text(json.dumps(config))
         self.program(BUILD / "ffsearch", "import", "config.json", "--sequence", 16, "--batch", batch, "--out", "g.json")
 
@@ -127,6 +127,7 @@ class Settings(unittest.TestCase):
                 ("pp=2,vp=2,micro_batch=1,recompute=full", "megatron"),
                 ("pp=2,micro_batch=2,layers=1:3,recompute=full,recompute_layers=1", "megatron"),
                 ("tp=4,pp=2,micro_batch=4", "megatron"),
+                ("tp=2,pp=2,micro_batch=2,sharding=parameters", "megatron"),
                 ("tp=2,pp=2,cp=2,micro_batch=4,sharding=optimizer", "megatron"),
                 ("tp=2,cp=2,micro_batch=2,sharding=parameters", "torchtitan"),
                 ("tp=1,micro_batch=2,sharding=parameters,recompute=full", "torchtitan"),
@@ -146,6 +147,55 @@ class Settings(unittest.TestCase):
                 conventions = "megatron" if framework == "megatron" else "fsdp"
                 self.assertEqual(again["note"], f"{note},framework={conventions}")
 
+    def test_embedding_and_loss_count_as_layers(self):
+        """Chunks in which the first and the last one have a layer less, as Megatron-LM's arguments, and back."""
+        self.make_graph("llama", batch=32, num_hidden_layers=6)
+        both = "--account-for-embedding-in-pipeline-split\n--account-for-loss-in-pipeline-split\n"
+        for settings, expected in (("pp=2,vp=2,micro_batch=2", "--num-layers-per-virtual-pipeline-stage 2\n"),
+                                   ("pp=4,micro_batch=4", "--pipeline-model-parallel-size 4\n")):
+            with self.subTest(settings=settings):
+                note = self.simulate(settings)["note"]
+                found = json.loads(self.program(BUILD / "ffsearch", "export", "--strategy", "s.json", "--for",
+                                                "megatron", "--cost", "analytic", "--json"))
+                self.assertEqual(found["not_there"], [])
+                self.assertIn(both, found["text"])
+                self.assertIn(expected, found["text"])
+                again = json.loads(self.program(
+                    BUILD / "ffsearch", "simulate", "--graph", "g.json", "--topo", ROOT / "topologies/p100-2x4.json",
+                    "--megatron", found["text"], "--cost", "analytic", "--precision", "fp32", "--json"))
+                self.assertEqual(again["note"], f"{note},framework=megatron")
+        self.make_graph("llama", batch=32, num_hidden_layers=7)
+        note = self.simulate("pp=4,micro_batch=4,layers=1:2:2:2")["note"]
+        found = json.loads(self.program(BUILD / "ffsearch", "export", "--strategy", "s.json", "--for", "megatron",
+                                        "--cost", "analytic", "--json"))
+        self.assertIn("--account-for-embedding-in-pipeline-split", found["text"])
+        self.assertNotIn("--account-for-loss-in-pipeline-split", found["text"])
+        for arguments, message in (
+                ("--pipeline-model-parallel-size 4 --account-for-loss-in-pipeline-split "
+                 "--account-for-embedding-in-pipeline-split", "9 layers, with embedding or loss, are not divided by 4"),
+                ("--account-for-embedding-in-pipeline-split --pipeline-model-parallel-size 4 "
+                 "--num-layers-per-virtual-pipeline-stage 3", "the 8 layers, with embedding or loss, are not divisible")):
+            with self.subTest(arguments=arguments):
+                error = self.program(BUILD / "ffsearch", "simulate", "--graph", "g.json", "--topo",
+                                     ROOT / "topologies/p100-2x4.json", "--cost", "analytic", "--megatron", arguments,
+                                     code=1)
+                self.assertIn(message, error)
+
+    def test_plans_for_a_framework_follow_its_conventions(self):
+        self.make_graph("llama", batch=32)
+        plan = ("plan", "--graph", "g.json", "--topo", ROOT / "topologies/dgx-a100-1.json", "--optimizer", "adamw",
+                "--top", 2, "--json")
+        def settings(*flags):
+            found = json.loads(self.program(BUILD / "ffsearch", *plan, *flags))
+            return [one["settings"] for one in found["plans"]]
+        for framework, conventions in (("megatron", "megatron"), ("torchtitan", "fsdp"), ("deepspeed", "deepspeed")):
+            for one in settings("--precision", "bf16", "--for", framework):
+                self.assertIn(f",framework={conventions}", one)
+        for flags in (("--precision", "bf16"), ("--for", "megatron"),
+                      ("--precision", "bf16", "--for", "megatron", "--settings", "framework=none")):
+            for one in settings(*flags):
+                self.assertNotIn("framework", one)
+
     def test_exported_plans_come_back_with_their_predictions(self):
         """Five plans for each framework, by `export` of a strategy file and by `plan --for`: the text alone gives the
         same settings, precision, predicted time and memory."""
@@ -155,7 +205,7 @@ class Settings(unittest.TestCase):
             "megatron": (("tp=2,pp=2,micro_batch=2,sharding=optimizer", "bf16"),
                          ("pp=2,vp=2,micro_batch=1,recompute=full", "fp32"),
                          ("pp=2,micro_batch=2,layers=1:3,recompute=full,recompute_layers=1", "bf16"),
-                         ("tp=4,micro_batch=4", "bf16"),
+                         ("tp=4,micro_batch=4,overlap_grad_reduce=off", "bf16"),
                          ("tp=2,pp=2,cp=2,micro_batch=4,sharding=optimizer", "fp32")),
             "torchtitan": (("tp=2,cp=2,micro_batch=2,sharding=parameters", "bf16"),
                            ("tp=1,micro_batch=2,sharding=parameters,recompute=full", "fp32"),
@@ -228,7 +278,7 @@ class Settings(unittest.TestCase):
         for arguments, message in (
                 ("--tensor-model-paralel-size 2", 'unknown flag "--tensor-model-paralel-size"; did you mean '
                                                   '"--tensor-model-parallel-size"?'),
-                ("--flux 2", 'unknown flag "--flux"; understood are --attention-backend, --bf16'),
+                ("--flux 2", 'unknown flag "--flux"; understood are --account-for-embedding-in-'),
                 ("--tensor-model-parallel-size", "found 0 values, expected 1"),
                 ("--tensor-model-parallel-size two", 'found "two", expected a whole number from 1'),
                 ("tp 2", 'found "tp", expected a flag'),
@@ -308,8 +358,11 @@ class Settings(unittest.TestCase):
                                         "--cost", "analytic", "--json"))
         self.assertFalse(found["exact"])
         self.assertIn("layer1.attention", " ".join(found["not_there"]))
-        self.assertIn("sharding=gradients", " ".join(found["not_there"]))
+        self.assertIn("--data-parallel-sharding-strategy optim_grads\n", found["text"])
         self.assertNotEqual(found["settings_predicted_us"], found["predicted_us"])
+        found = json.loads(self.program(BUILD / "ffsearch", "export", "--strategy", "t.json", "--for", "torchtitan",
+                                        "--cost", "analytic", "--json"))
+        self.assertIn("sharding=gradients", " ".join(found["not_there"]))
         self.program(BUILD / "ffsearch", "--graph", ROOT / "graphs/lenet.json", "--topo",
                      ROOT / "topologies/p100-1x4.json", "--cost", "analytic", "--algorithm", "data-parallel", "--out",
                      "l.json")

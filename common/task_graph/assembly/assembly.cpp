@@ -7,6 +7,7 @@
 #include "common/task_graph/assembly/units.h"
 #include "common/task_graph/edge_copies.h"
 #include "common/task_graph/held_units.h"
+#include "common/task_graph/late_reductions.h"
 #include "common/task_graph/own_edges.h"
 #include "common/task_graph/task_graph.h"
 
@@ -303,10 +304,12 @@ class Assembly {
 }  // namespace
 }  // namespace assembly
 
-TaskGraph TaskGraphBuilder::build(const Strategy& strategy) { return assembly::Assembly(*this, strategy, {}).build(); }
+TaskGraph TaskGraphBuilder::build(const Strategy& strategy) { return build(strategy, Vector<DeviceId>()); }
 
 TaskGraph TaskGraphBuilder::build(const Strategy& strategy, const Vector<DeviceId>& devices) {
-  return assembly::Assembly(*this, strategy, devices).build();
+  TaskGraph tasks = assembly::Assembly(*this, strategy, devices).build();
+  if (!overlaps_reductions_) reduce_after_backward(tasks, *this, strategy);
+  return tasks;
 }
 
 }  // namespace ff

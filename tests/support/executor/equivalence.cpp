@@ -176,6 +176,8 @@ EquivalenceCase random_case(unsigned seed, int ranks) {
   result.split.strategy = random_strategy(of_one ? *of_one : result.split.graph, ranks, random);
   if (seed % 2 == 0) result.split.transfer_buffers = TransferBuffers::on_demand;
   result.split.settings.synchronization = synchronization_of(seed / 4);
+  result.split.settings.overlaps_reductions =
+      result.split.settings.synchronization == Synchronization::parameter_server || seed / 3 % 3 > 0;
   result.split.settings.recompute = drawn_recomputation(seed, result.split.graph);
   if (is_sharded(result.split.settings.synchronization) && seed % 3 == 1) {
     StrategySettings& settings = result.split.settings;
@@ -192,7 +194,8 @@ EquivalenceCase random_case(unsigned seed, int ranks) {
   result.text = "seed " + std::to_string(seed) + ", " + std::to_string(ranks) + " ranks, " +
                 std::string(to_string(result.split.settings.synchronization)) + " (" +
                 written_sharding(result.split.settings) + "), " + std::to_string(result.split.settings.micro_batches) +
-                " micro-batches, " + optimizer_to_json(optimizer).dump() + ", recomputes";
+                " micro-batches, reductions " + (result.split.settings.overlaps_reductions ? "with" : "after") +
+                " backward, " + optimizer_to_json(optimizer).dump() + ", recomputes";
   for (const std::string& name : result.split.settings.recompute) result.text += " " + name;
   result.text += "\n" + network.dump(1);
   for (size_t op = 0; op < result.split.strategy.size(); ++op) {

@@ -70,9 +70,12 @@ int64_t allocated(const ProgramPlan& plan) {
 }
 
 void check_memory(const Graph& graph, const Strategy& strategy, int devices, Synchronization synchronization,
-                  TransferBuffers buffers, const Vector<std::string>& recompute = {}, int micro_batches = 1) {
-  TaskGraphBuilder builder(
-      graph, {.synchronization = synchronization, .micro_batches = micro_batches, .recompute = recompute});
+                  TransferBuffers buffers, const Vector<std::string>& recompute = {}, int micro_batches = 1,
+                  bool overlaps_reductions = true) {
+  TaskGraphBuilder builder(graph, {.synchronization = synchronization,
+                                   .micro_batches = micro_batches,
+                                   .recompute = recompute,
+                                   .overlaps_reductions = overlaps_reductions});
   const TaskGraph tasks = builder.build(strategy);
   const Vector<int> order = default_issue_order(builder, tasks, buffers);
   Vector<int64_t> of_kernels;  // by device
@@ -120,7 +123,8 @@ TEST_CASE("predicted memory is what the program plan allocates, for random netwo
         random_expanded_strategy(graph, 1 + static_cast<int>(seed % 3), devices, random);
     check_memory(graph, strategy, devices, synchronization_of(seed / 4),
                  seed / 12 % 2 ? TransferBuffers::on_demand : TransferBuffers::preallocated,
-                 seed / 2 % 3 == 1 ? Vector<std::string>{"*"} : Vector<std::string>(), micro_batches);
+                 seed / 2 % 3 == 1 ? Vector<std::string>{"*"} : Vector<std::string>(), micro_batches,
+                 synchronization_of(seed / 4) == Synchronization::parameter_server || seed % 3 > 0);
     cut += overlapping(graph, strategy, devices) > 0;
   }
   CHECK(cut > 10);  // strategies whose shared parameters are split differently

@@ -201,9 +201,8 @@ TEST_CASE("collectives of parameters occupy a part of the devices that compute")
   const Strategy strategy = {{{2, 1, 1}, {0, 1}}, {{1, 1, 1}, {1}}, {{1, 1}, {1}}};
   const TaskGraph tasks = builder.build(strategy);
   const TaskCosts costs = model.costs(tasks, strategy);
-  conventions.reduces_after_backward = true;
-  kernels.follow(conventions);
-  const TaskCosts after = model.costs(tasks, strategy);
+  TaskGraphBuilder late(graph, {.overlaps_reductions = false});
+  const TaskCosts after = model.costs(late.build(strategy), strategy);
   int reduced = 0;
   for (const int t : tasks.tasks.indices()) {
     if (tasks.tasks[t].kind != TaskKind::synchronization) {
@@ -437,20 +436,22 @@ TEST_CASE("reduce=f32 is DeepSpeed's BF16_Optimizer, which adds up and reduces f
   CHECK(!own.all_reduces_gradients);
 }
 
-TEST_CASE("Megatron-LM and DeepSpeed reduce gradients after backward, unless overlap_grad_reduce is on") {
-  const auto after = [](const std::string& settings) {
-    return conventions_of(parse_parallelism(settings)).reduces_after_backward;
-  };
-  CHECK(after("framework=megatron"));
-  CHECK(after("pp=2,framework=deepspeed,overlap_grad_reduce=off"));
-  CHECK(!after("framework=megatron,overlap_grad_reduce=on"));
-  for (const char* const framework : {"none", "fsdp", "composer", "internevo"})
-    CHECK(!after(std::string("framework=") + framework));
+TEST_CASE("gradients are reduced after backward in pipelines, and by Megatron-LM and DeepSpeed, unless settings say else") {
+  const auto overlaps = [](const std::string& settings) { return overlaps_reductions(parse_parallelism(settings)); };
+  CHECK(!overlaps("framework=megatron"));
+  CHECK(overlaps("framework=megatron,overlap_grad_reduce=on"));
+  CHECK(overlaps("pp=2,framework=deepspeed,overlap_grad_reduce=on"));
+  for (const char* const framework : {"none", "fsdp", "composer", "internevo"}) {
+    const std::string of = std::string(",framework=") + framework;
+    CHECK(overlaps("tp=2" + of));
+    CHECK(!overlaps("pp=2" + of));
+    CHECK(overlaps("pp=2,overlap_grad_reduce=on" + of));
+    CHECK(!overlaps("tp=2,overlap_grad_reduce=off" + of));
+  }
   CHECK(to_string(parse_parallelism("framework=megatron,overlap_grad_reduce=on"))
             .ends_with(",framework=megatron,overlap_grad_reduce=on"));
-  CHECK_THROWS_WITH(parse_parallelism("framework=fsdp,overlap_grad_reduce=on"),
-                    "overlap_grad_reduce=on: is for framework=megatron and deepspeed, which reduce gradients after "
-                    "backward without it; all others always overlap the two");
+  CHECK(to_string(parse_parallelism("overlap_grad_reduce=off")).ends_with(",overlap_grad_reduce=off"));
+  CHECK(to_string(parse_parallelism("pp=2,overlap_grad_reduce=off")).find("overlap") == std::string::npos);
 }
 
 // Two stages of two groups: in a pipeline no reduction starts before its devices' last backward task.
@@ -461,12 +462,10 @@ TEST_CASE("reductions after backward start when a device has no backward pass le
   const Strategy strategy = {{{2, 1, 1}, {0, 1}}, {{2, 1, 1}, {2, 3}}, {{2, 1}, {2, 3}}};
   Nanoseconds makespan[2];
   for (const bool after : {false, true}) {
-    FrameworkConventions conventions;
-    conventions.reduces_after_backward = after;
     KernelCosts kernels(topology, CostMode::analytic, {});
-    kernels.follow(conventions);
     StrategySettings settings;
     settings.micro_batches = 3;
+    settings.overlaps_reductions = !after;
     Evaluator evaluator({of_one, topology, kernels, nullptr, settings, false, whole});
     const Evaluator::Details details = evaluator.simulated_one_forward_one_backward(strategy);
     std::map<DeviceId, Nanoseconds> last;

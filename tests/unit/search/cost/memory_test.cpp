@@ -67,7 +67,11 @@ TEST_CASE(
     const int count = 1 + static_cast<int>(seed % 4);
     const auto [strategy, micro_batches] =
         random_expanded_strategy(graph, 1 + static_cast<int>(seed % 3), count, random);
-    TaskGraphBuilder builder(graph, {.synchronization = synchronization_of(seed / 4), .micro_batches = micro_batches});
+    const Synchronization synchronization = synchronization_of(seed / 4);
+    TaskGraphBuilder builder(
+        graph, {.synchronization = synchronization,
+                .micro_batches = micro_batches,
+                .overlaps_reductions = synchronization == Synchronization::parameter_server || seed % 3 > 0});
     const TaskGraph tasks = builder.build(strategy);
     const Vector<int> order = seed % 2 ? random_task_order(tasks, random) : default_issue_order(builder, tasks);
     Vector<DeviceId> devices;

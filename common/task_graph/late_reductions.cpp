@@ -1,10 +1,10 @@
-#include "search/simulator/late_reductions.h"
+#include "common/task_graph/late_reductions.h"
 
 #include <map>
 #include <utility>
 
+#include "common/task_graph/dependencies.h"
 #include "common/task_graph/sharded_units.h"
-#include "search/simulator/full.h"
 
 namespace ff {
 namespace {
@@ -33,13 +33,12 @@ std::map<DeviceId, Vector<int>> last_backward_tasks(const TaskGraph& tasks, cons
 }  // namespace
 
 void reduce_after_backward(TaskGraph& tasks, const TaskGraphBuilder& builder, const Strategy& strategy) {
+  tasks.overlaps_reductions = false;
   const std::map<DeviceId, Vector<int>> last = last_backward_tasks(tasks, builder, strategy);
   std::map<int, Vector<int>> further;  // successors, by task
   for (const int t : tasks.tasks.indices()) {
     const Task& task = tasks.tasks[t];
-    if (task.kind != TaskKind::synchronization ||
-        shards_gradients(tasks.synchronization_of(tasks.units[task.unit].group)))
-      continue;
+    if (task.kind != TaskKind::synchronization || !tasks.reduces_after_backward(task)) continue;
     for (const DeviceId holder : tasks.holders(task))
       if (const auto found = last.find(holder); found != last.end())
         for (const int before : found->second) further[before].push_back(t);
