@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <chrono>
 #include <csignal>
+#include <cstdlib>
 #include <iostream>
+#include <iterator>
 #include <thread>
 
 #include "common/command_line.h"
@@ -12,6 +14,7 @@
 #include "common/version.h"
 #include "executor/commands.h"
 #include "executor/failures.h"
+#include "executor/transport/in_process.h"
 #include "executor/transport/mpi/mpi.h"
 
 namespace {
@@ -164,6 +167,15 @@ int run(const Options& options, Transport& transport) {
 }
 
 // Help and mistakes in the command line, printed by one rank.
+// Did mpirun, srun or the like start this process, as one rank of several perhaps? Open MPI, PMIx and PMI (MPICH, Slurm)
+// tell the rank. Else it is alone and needs no MPI, which would take a third of a second to start a daemon for it, and
+// crash about once in some thousand times when it ends (Open MPI 4.1, github.com/open-mpi/ompi/issues/10117).
+bool is_started_as_rank() {
+  constexpr const char* variables[] = {"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK", "PMI_SIZE", "PMI_FD"};
+  return std::any_of(std::begin(variables), std::end(variables),
+                     [](const char* variable) { return std::getenv(variable) != nullptr; });
+}
+
 int print_parse_result(const CLI::App& app, const CLI::ParseError& error, const Transport& transport) {
   const bool mistake = error.get_exit_code() != static_cast<int>(CLI::ExitCodes::Success);
   if (transport.rank() == 0) app.exit(error);
@@ -192,6 +204,24 @@ int main(int argc, char** argv) {
     std::cout << *text;
     return exit_done;
   }
+  int exit_code = exit_done;
+  const auto parse_and_run = [&](Transport& transport) {
+    try {
+      app.parse(argc, argv);
+      check(options);
+    } catch (const CLI::ParseError& error) {
+      exit_code = print_parse_result(app, error, transport);
+      return;
+    }
+    // mpirun passes SIGUSR1 on as well, but without ending the ranks, and their output, a second later.
+    for (const int signal : {SIGINT, SIGTERM, SIGUSR1}) handle_signal(signal, request_interrupt);
+    std::signal(SIGXFSZ, SIG_IGN);  // a file beyond "ulimit -f" is an error of its write
+    exit_code = run(options, transport);
+  };
+  if (!is_started_as_rank()) {
+    run_in_process(1, parse_and_run);
+    return exit_code;
+  }
   std::unique_ptr<Transport> transport;
   try {
     transport = make_mpi_transport();
@@ -199,14 +229,6 @@ int main(int argc, char** argv) {
     std::cerr << "ffexec: " << error.what() << std::endl;
     return exit_machine;
   }
-  try {
-    app.parse(argc, argv);
-    check(options);
-  } catch (const CLI::ParseError& error) {
-    return print_parse_result(app, error, *transport);
-  }
-  // mpirun passes SIGUSR1 on as well, but without ending the ranks, and their output, a second later.
-  for (const int signal : {SIGINT, SIGTERM, SIGUSR1}) handle_signal(signal, request_interrupt);
-  std::signal(SIGXFSZ, SIG_IGN);  // a file beyond "ulimit -f" is an error of its write
-  return run(options, *transport);
+  parse_and_run(*transport);
+  return exit_code;
 }

@@ -7,7 +7,7 @@
 
 namespace ff {
 
-// Initializes MPI, once a process, for all ranks that mpirun started (one without mpirun). The destructor finalizes it.
+// Initializes MPI, once a process, for all ranks that mpirun started. The destructor finalizes it.
 // Throws MachineError.
 std::unique_ptr<Transport> make_mpi_transport();
 
