@@ -103,7 +103,7 @@ bool look_at_folded(Parallelism parallelism, const StrategyFile& file, const Cos
 
 // From the devices that were simulated to all that they stand for.
 void unfold(SearchReport& report, const Replicas& replicas) {
-  Vector<int64_t> memory_bytes(replicas.topology.devices.size(), 0);
+  Vector<int64_t> memory_bytes(replicas.topology->devices.size(), 0);
   for (const DeviceId simulated : replicas.devices.indices())
     for (const DeviceId device : replicas.devices[simulated])
       memory_bytes[device] = report.memory_bytes[replicas.stand_in(simulated)];

@@ -284,7 +284,10 @@ void CommunicationModel::collective(CollectiveKind kind, const Vector<DeviceId>&
   }
   auto& known = shapes_[static_cast<size_t>(kind)];
   auto it = known.find(holders);
-  if (it == known.end()) it = known.emplace(holders, shapes(kind, holders)).first;
+  if (it == known.end()) {
+    it = known.emplace(holders, shapes(kind, holders)).first;
+    for (CollectiveShape& shape : it->second) remove_left_out(shape);
+  }
   const double size = static_cast<double>(bytes);
   const auto time = [&](const CollectiveShape& shape) { return shape.latency_ns + size * shape.slowest_ns_per_byte; };
   const CollectiveShape& shape =
@@ -293,6 +296,18 @@ void CommunicationModel::collective(CollectiveKind kind, const Vector<DeviceId>&
   set_without_channels(cost, shape, holders, 1, size);
   for (const auto& [channel, ns_per_byte] : shape.load_ns_per_byte)
     cost.uses.push_back({device_count_ + channel, at_least_one(size * ns_per_byte)});
+}
+
+void CommunicationModel::leave_out(Vector<bool> channels) {
+  left_out_ = std::move(channels);
+  for (auto& by_holders : shapes_)
+    for (auto& [holders, known] : by_holders)
+      for (CollectiveShape& shape : known) remove_left_out(shape);
+  for (auto& [holders, shape] : broadcast_rings_) remove_left_out(shape);
+}
+
+void CommunicationModel::remove_left_out(CollectiveShape& shape) const {
+  if (!left_out_.empty()) std::erase_if(shape.load_ns_per_byte, [&](const auto& load) { return left_out_[load.first]; });
 }
 
 void CommunicationModel::set_without_channels(CommunicationCost& cost, const CollectiveShape& shape,
@@ -320,6 +335,7 @@ void CommunicationModel::broadcasts(const Vector<DeviceId>& holders, double coun
       add_ring(loads_, ring, 1);
       add_level(shape, loads_, static_cast<double>(ring.size() - 1));
     }
+    remove_left_out(shape);
     it = broadcast_rings_.emplace(holders, std::move(shape)).first;
   }
   const CollectiveShape& shape = it->second;

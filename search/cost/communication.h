@@ -61,6 +61,8 @@ class CommunicationModel {
   // long before it is on the last holder. In one of the rings, each of which enters a node at another GPU, the next
   // root comes just before this one, and so is the last to receive.
   void broadcasts(const Vector<DeviceId>& holders, double count, int64_t bytes, CommunicationCost& cost);
+  // From now on these [channel] are not among what collectives occupy, whose times are the same.
+  void leave_out(Vector<bool> channels);
   void all_reduce(const Vector<DeviceId>& holders, int64_t bytes, CommunicationCost& cost) {
     collective(CollectiveKind::all_reduce, holders, bytes, cost);
   }
@@ -88,6 +90,7 @@ class CommunicationModel {
     void clear();
   };
   Vector<CollectiveShape> shapes(CollectiveKind kind, Vector<DeviceId> holders);
+  void remove_left_out(CollectiveShape& shape) const;
   // Of so many in turn, with so many bytes in all: duration, devices that are blocked, and work beside kernels.
   static void set_without_channels(CommunicationCost& cost, const CollectiveShape& shape,
                                    const Vector<DeviceId>& holders, double count, double size);
@@ -107,6 +110,7 @@ class CommunicationModel {
   const Topology& topology_;
   int32_t device_count_;
   Vector<double> bandwidth_gb_per_s_;                                     // [channel]
+  Vector<bool> left_out_;                                                 // [channel]; empty: none
   Loads loads_;                                                           // scratch
   Array<std::map<Vector<DeviceId>, Vector<CollectiveShape>>, 6> shapes_;  // [kind], by holders
   std::map<Vector<DeviceId>, CollectiveShape> broadcast_rings_;           // by holders

@@ -7,16 +7,24 @@
 // optimizer/folding.h says when this is so, optimizer/alike_ranks.h for the devices of a tensor-parallel group.
 #pragma once
 
+#include <memory>
+
 #include "common/task_graph/task_graph.h"
 #include "common/topology.h"
 #include "common/vector.h"
+#include "search/cost/communication.h"
 
 namespace ff {
 
 struct Replicas {
   int count = 1;                     // groups that the simulated one stands for, itself included
-  Topology topology;                 // of all groups; channels are numbered as in the one that is simulated
+  // Of all groups; channels are numbered as in the one that is simulated.
+  std::shared_ptr<const Topology> topology = {};
   Vector<Vector<DeviceId>> devices;  // [simulated device]: those of `topology` that it stands for; its own comes first
+  // Of this topology, shared by all who price the same plan; one thread at a time. It leaves out channels that are in
+  // the place of another one that simulated devices use, which every collective of parameters loads equally: they are
+  // never busy when that one is free.
+  std::shared_ptr<CommunicationModel> communication = {};
   // [simulated device]: the one of its tensor-parallel group whose tasks are simulated for both; empty: all are.
   Vector<DeviceId> stand_ins = {};
 

@@ -8,7 +8,6 @@ TaskCostModel::TaskCostModel(const Graph& graph, const Topology& topology, Kerne
                              const Replicas* replicas)
     : graph_(graph), topology_(topology), kernels_(kernels), communication_(topology), replicas_(replicas),
       edges_(edges_of(graph)), uses_(graph.operators.size()), cache_(graph.operators.size() * topology.models.size()) {
-  if (replicas) among_replicas_.emplace(replicas->topology);
   std::map<std::string, int64_t> shared_bytes;  // by operator type: see KernelUse
   for (const Parameter& parameter : graph.parameters)
     if (parameter.uses.size() > 1)
@@ -264,17 +263,19 @@ void TaskCostModel::exchange(CommunicationModel& among, const TaskGraph& tasks, 
 // Channels have the same numbers in both topologies; of the devices those stay that are simulated.
 void TaskCostModel::synchronize_replicas(const TaskGraph& tasks, const Task& task, int64_t bytes,
                                          CommunicationCost& cost) {
-  Vector<DeviceId> all;
-  std::unordered_map<DeviceId, DeviceId> simulated;
-  for (const DeviceId holder : tasks.holders(task)) {
-    const Vector<DeviceId>& devices = replicas_->devices[holder];
-    all.insert(all.end(), devices.begin(), devices.end());
-    simulated[devices[0]] = holder;
+  const auto [found, is_new] = holders_of_all_.try_emplace(tasks.holders(task));
+  auto& [all, simulated] = found->second;
+  if (is_new) {
+    for (const DeviceId holder : tasks.holders(task)) {
+      const Vector<DeviceId>& devices = replicas_->devices[holder];
+      all.insert(all.end(), devices.begin(), devices.end());
+      simulated[devices[0]] = holder;
+    }
+    std::sort(all.begin(), all.end());
   }
-  std::sort(all.begin(), all.end());
-  exchange(*among_replicas_, tasks, task, all, bytes, cost);
+  exchange(*replicas_->communication, tasks, task, all, bytes, cost);
   const int32_t devices = static_cast<int32_t>(topology_.devices.size()),
-                of_all = static_cast<int32_t>(replicas_->topology.devices.size());
+                of_all = static_cast<int32_t>(replicas_->topology->devices.size());
   Vector<ResourceUse> uses;
   for (const ResourceUse& use : cost.uses)
     if (use.resource >= of_all) uses.push_back({use.resource - of_all + devices, use.occupancy});

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <map>
 #include <optional>
 #include <unordered_map>
 
@@ -81,7 +82,8 @@ class TaskCostModel {
   KernelCosts& kernels_;
   CommunicationModel communication_;
   const Replicas* const replicas_;
-  std::optional<CommunicationModel> among_replicas_;
+  // Of simulated holders of parameters: all that they stand for, ascending, and by the first of these the simulated one.
+  std::map<Vector<DeviceId>, std::pair<Vector<DeviceId>, std::unordered_map<DeviceId, DeviceId>>> holders_of_all_;
   const Vector<Edge> edges_;
   Vector<KernelUse> uses_;                                             // by operator
   Vector<Sharing> sharing_;                                            // [unit] of the task graph that is priced

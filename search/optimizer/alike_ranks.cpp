@@ -226,7 +226,12 @@ std::shared_ptr<const Replicas> with_stand_ins(const Problem& problem, const Par
   for (const int rank : ranks.indices()) any = any || firsts[rank] != rank;
   if (!any) return problem.replicas;
   const int devices = problem.topology.devices.count();
-  auto result = std::make_shared<Replicas>(problem.replicas ? *problem.replicas : Replicas{1, problem.topology, {}});
+  auto result = std::make_shared<Replicas>();
+  if (problem.replicas) *result = *problem.replicas;
+  else {
+    result->topology = std::make_shared<const Topology>(problem.topology);
+    result->communication = std::make_shared<CommunicationModel>(*result->topology);
+  }
   if (result->devices.empty())
     for (DeviceId device = 0; device < devices; ++device) result->devices.push_back({device});
   result->stand_ins.resize(devices);

@@ -84,13 +84,12 @@ uint64_t hash_of(std::initializer_list<double> numbers) {
 // [channel]: equal for channels with equal rates that parameters load equally: with each of their collectives, at sizes
 // at which different algorithms may be the fastest.
 Vector<uint64_t> kinds_of_channels(const Parallelism& parallelism, const Topology& topology,
-                                   const Vector<Vector<DeviceId>>& groups) {
+                                   const Vector<Vector<DeviceId>>& groups, CommunicationModel& communication) {
   Vector<uint64_t> kinds;
   for (const Channel& one : topology.channels)
     kinds.push_back(
         hash_of({one.bandwidth_gb_per_s, one.latency_us, one.blocks_devices ? 1.0 : 0.0, one.cpu_overhead_us,
                  one.cpu_overhead_ns_per_byte, one.all_reduce_gb_per_s, one.all_reduce_latency_us}));
-  CommunicationModel communication(topology);
   CommunicationCost cost;
   const Vector<CollectiveKind> collectives =
       is_sharded(parallelism.synchronization)
@@ -112,21 +111,31 @@ Vector<uint64_t> kinds_of_channels(const Parallelism& parallelism, const Topolog
 // Compares the sets of groups that the simulated ones would stand for: [set][place].
 class Comparison {
  public:
-  Comparison(const Parallelism& parallelism, const Topology& topology, const Vector<Vector<DeviceId>>& groups)
-      : parallelism_(parallelism), topology_(topology), groups_(groups) {}
+  Comparison(const Parallelism& parallelism, const Topology& topology, const Vector<Vector<DeviceId>>& groups,
+             CommunicationModel& communication)
+      : parallelism_(parallelism), topology_(topology), groups_(groups), communication_(communication) {}
 
   bool alike(const Vector<Vector<DeviceId>>& sets) {
     for (const Vector<DeviceId>& set : sets)
       for (const int place : set.indices())
         if (topology_.devices[set[place]].model != topology_.devices[sets[0][place]].model) return false;
     if (sets[0].size() == 1) return true;  // nothing but parameters is moved
-    if (kinds_.empty()) kinds_ = kinds_of_channels(parallelism_, topology_, groups_);
-    Vector<int> set_of(topology_.channels.size(), -1);
+    if (kinds_.empty()) kinds_ = kinds_of_channels(parallelism_, topology_, groups_, communication_);
+    Vector<int>& set_of = set_of_channels_;
+    set_of.assign(topology_.channels.size(), -1);
     for (const int s : sets.indices())
       for (const int from : sets[s].indices())
         for (const int to : sets[s].indices())
           if (from != to && !alike_routes(sets, s, from, to, set_of)) return false;
     return true;
+  }
+
+  // [channel], of the sets that were compared last, where they are alike: is it in another set's routes than the
+  // first's?
+  Vector<bool> images() const {
+    Vector<bool> result;
+    for (const int set : set_of_channels_) result.push_back(set > 0);
+    return result;
   }
 
  private:
@@ -145,7 +154,9 @@ class Comparison {
   const Parallelism& parallelism_;
   const Topology& topology_;
   const Vector<Vector<DeviceId>>& groups_;
+  CommunicationModel& communication_;
   Vector<uint64_t> kinds_;  // of channels
+  Vector<int> set_of_channels_;
 };
 
 // [set]: the devices of `simulated` groups each.
@@ -158,21 +169,21 @@ Vector<Vector<DeviceId>> sets_of(const Vector<Vector<DeviceId>>& groups, int sim
   return sets;
 }
 
-FoldedPlan fold(Parallelism parallelism, const Graph& graph, const Topology& topology,
-                const Vector<Vector<DeviceId>>& sets) {
+FoldedPlan fold(Parallelism parallelism, const Graph& graph, const std::shared_ptr<const Topology>& topology,
+                const Vector<Vector<DeviceId>>& sets, std::shared_ptr<CommunicationModel> communication) {
   const int count = sets.count();
   parallelism.data /= count;
   Vector<int> places;  // of the first set, by device
   for (const int place : sets[0].indices()) places.push_back(place);
   std::sort(places.begin(), places.end(), [&](int a, int b) { return sets[0][a] < sets[0][b]; });
-  Replicas replicas{count, topology, {}};
+  Replicas replicas{count, topology, {}, std::move(communication)};
   Vector<DeviceId> kept;
   for (const int place : places) {
     kept.push_back(sets[0][place]);
     Vector<DeviceId>& devices = replicas.devices.emplace_back();
     for (const Vector<DeviceId>& set : sets) devices.push_back(set[place]);
   }
-  FoldedPlan result{with_batch_size(graph, graph.batch_size / count, "graph"), topology.with_devices(kept), {}, {}};
+  FoldedPlan result{with_batch_size(graph, graph.batch_size / count, "graph"), topology->with_devices(kept), {}, {}};
   result.plan = plan_of(parallelism, result.graph, result.topology);
   result.replicas = std::make_shared<const Replicas>(std::move(replicas));
   return result;
@@ -186,11 +197,15 @@ std::optional<FoldedPlan> folded(const Parallelism& parallelism, const Graph& gr
   if (data == 1 || parallelism.synchronization == Synchronization::parameter_server) return std::nullopt;
   const Vector<Vector<DeviceId>> groups = data_parallel_groups(parallelism, topology);
   if (!groups_are_apart(parallelism, graph, topology, groups)) return std::nullopt;
-  Comparison comparison(parallelism, topology, groups);
+  const auto whole = std::make_shared<const Topology>(topology);
+  const auto communication = std::make_shared<CommunicationModel>(*whole);
+  Comparison comparison(parallelism, *whole, groups, *communication);
   for (int simulated = 1; simulated < data; ++simulated) {
     if (data % simulated != 0) continue;
     const Vector<Vector<DeviceId>> sets = sets_of(groups, simulated);
-    if (comparison.alike(sets)) return fold(parallelism, graph, topology, sets);
+    if (!comparison.alike(sets)) continue;
+    communication->leave_out(comparison.images());
+    return fold(parallelism, graph, whole, sets, communication);
   }
   return std::nullopt;
 }
