@@ -36,7 +36,7 @@ std::string plans_to_text(const SettingsSearchResult& result) {
 std::string search_to_text(const SettingsSearchResult& result) {
   std::string text = line(
       "settings             %lld; one micro-batch simulated of %lld shapes, %lld settings simulated, "
-      "%lld exceed device memory; %lld with other borders or recomputed layers\n",
+      "%lld exceed device memory; %lld simulated to refine the best\n",
       static_cast<long long>(result.settings), static_cast<long long>(result.estimated),
       static_cast<long long>(result.simulated), static_cast<long long>(result.exceed_memory),
       static_cast<long long>(result.refined));

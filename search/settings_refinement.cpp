@@ -59,6 +59,14 @@ SettingsPrediction with_moved_borders(SettingsPrediction best, const SettingsRef
   return best;
 }
 
+SettingsPrediction with_other_overlap(SettingsPrediction best, const SettingsRefinement& refinement,
+                                      int64_t& simulated) {
+  Parallelism parallelism = best.parallelism;
+  parallelism.overlaps_reductions = !overlaps_reductions(parallelism);
+  const auto found = predicted_if_it_fits(parallelism, refinement, simulated);
+  return found && pays(*found, best) ? *found : best;
+}
+
 }  // namespace
 
 SettingsPrediction refined(const SettingsPrediction& plan, const SettingsRefinement& refinement, int64_t& simulated) {
@@ -68,6 +76,8 @@ SettingsPrediction refined(const SettingsPrediction& plan, const SettingsRefinem
     best = with_less_recomputation(best, refinement, simulated);
   if (refinement.borders && settings.pipeline > 1 && settings.chunks == 1)
     best = with_moved_borders(best, refinement, simulated);
+  if (refinement.overlap && settings.data > 1 && !shards_gradients(settings.synchronization))
+    best = with_other_overlap(best, refinement, simulated);
   return best;
 }
 

@@ -327,6 +327,8 @@ class SettingsSearch {
       return {};
     if (!given("sharding")) shape.synchronization = Synchronization::all_reduce;
     if (!given("recompute")) shape.recompute = false;
+    if (!given("overlap_grad_reduce") && shape.framework == "megatron" && shape.pipeline == 1)
+      shape.overlaps_reductions = true;
     Vector<Parallelism> result;
     for (const int64_t size : micro_batch_sizes(graph_.batch_size / shape.data, shape.pipeline)) {
       shape.micro_batch = size;
@@ -485,7 +487,8 @@ class SettingsSearch {
   void refine_best() {
     constexpr int most = 3;
     const SettingsRefinement refinement{
-        graph_, topology_, costs_, !given("layers"), !given("recompute") && !given("recompute_layers"), stop_};
+        graph_, topology_, costs_, !given("layers"), !given("recompute") && !given("recompute_layers"),
+        !given("overlap_grad_reduce"), stop_};
     Vector<SettingsPrediction> from(result_.best.begin(), result_.best.begin() + std::min(most, result_.best.count()));
     for (const SettingsPrediction& plan : from) {
       if (ended()) return;

@@ -222,8 +222,12 @@ class Settings(unittest.TestCase):
                 flags = ("--precision", precision, "--optimizer", "adamw")
                 given = json.loads(self.program(BUILD / "ffsearch", "simulate", *on, *flags, "--settings",
                                                 f"{settings},framework={conventions}"))
-                texts = [json.loads(self.program(BUILD / "ffsearch", "plan", *on, *flags, "--settings",
-                                                 given["note"], "--for", framework))]
+                note = given["note"]
+                if "overlap_grad_reduce" not in note:  # plan chooses it where it is not given
+                    by_default = "on" if ",pp=1," in note and conventions == "fsdp" else "off"
+                    note += f",overlap_grad_reduce={by_default}"
+                texts = [json.loads(self.program(BUILD / "ffsearch", "plan", *on, *flags, "--settings", note, "--for",
+                                                 framework))]
                 if (settings, precision) in plans[framework]:
                     self.program(BUILD / "ffsearch", "simulate", *on, *flags, "--settings", settings, "--out", "s.json")
                     texts.append(json.loads(self.program(BUILD / "ffsearch", "export", "--strategy", "s.json", "--for",

@@ -2,6 +2,7 @@
 
 #include <catch2/catch.hpp>
 #include <cmath>
+#include <set>
 
 #include "search/plan_answers.h"
 #include "search/settings_refinement.h"
@@ -217,7 +218,7 @@ TEST_CASE("stages that compute more get fewer layers, and no more is recomputed 
       {.tensor = 1, .pipeline = 2, .data = 4, .micro_batch = 2, .recompute = true}, graph, topology, costs);
   REQUIRE(even.fits());
   int64_t simulated = 0;
-  const SettingsPrediction better = refined(even, {graph, topology, costs, true, true, no_stop}, simulated);
+  const SettingsPrediction better = refined(even, {graph, topology, costs, true, true, false, no_stop}, simulated);
   CHECK(better.fits());
   CHECK(static_cast<double>(better.makespan) < 0.9 * static_cast<double>(even.makespan));
   REQUIRE(better.parallelism.layers.size() == 2);
@@ -225,7 +226,7 @@ TEST_CASE("stages that compute more get fewer layers, and no more is recomputed 
   CHECK(better.parallelism.layers[0] + better.parallelism.layers[1] == 12);
   CHECK(better.parallelism.recompute_layers == 1);  // there is memory for all others
   CHECK(simulated > 0);
-  const SettingsPrediction kept = refined(even, {graph, topology, costs, false, false, no_stop}, simulated);
+  const SettingsPrediction kept = refined(even, {graph, topology, costs, false, false, false, no_stop}, simulated);
   CHECK(kept.parallelism == even.parallelism);
   // What the stages do adds up to less than the iteration.
   const Vector<StageTimes> stages = stage_times(better.parallelism, graph, topology, costs);
@@ -271,6 +272,37 @@ TEST_CASE("answers about plans") {
   CHECK(predict_settings(more, with_batch_size(graph, unit * more.micro_batch, "batch"), small, costs).fits());
   ++more.micro_batch;
   CHECK_FALSE(predict_settings(more, with_batch_size(graph, unit * more.micro_batch, "batch"), small, costs).fits());
+}
+
+TEST_CASE("gradients are reduced with or after backward, as is faster") {
+  const std::atomic<bool> no_stop{false};
+  const CostOptions costs = analytic();
+  const Graph graph = load_graph(FF_SOURCE_DIR "/graphs/gpt2-small.json", 64);
+  const Topology topology = committed_topology("dgx-a100-2");
+  for (const bool overlaps : {false, true}) {
+    const SettingsPrediction plan =
+        predict_settings({.tensor = 1, .pipeline = 1, .data = 16, .micro_batch = 4, .overlaps_reductions = overlaps},
+                         graph, topology, costs);
+    int64_t simulated = 0;
+    const SettingsPrediction better = refined(plan, {graph, topology, costs, false, false, true, no_stop}, simulated);
+    CHECK(simulated == 1);
+    CHECK(overlaps_reductions(better.parallelism));  // one stage: nothing is delayed
+    CHECK((overlaps || better.makespan < plan.makespan));
+  }
+}
+
+// 40 layers on 16 stages: with 2 chunks each (1, then eight times 2, then 1) no stage has more than 3 layers, nor without
+// chunks.
+TEST_CASE("chunks are looked at where stages do not divide the layers") {
+  SettingsSearchOptions options;
+  options.pinned.pipeline = 16;
+  options.given = {"pp"};
+  options.top = 1;
+  const SettingsSearchResult found =
+      searched(load_graph(FF_SOURCE_DIR "/graphs/gpt-18.4b.json", 64), committed_topology("dgx-a100-2"), options);
+  std::set<int> chunks;
+  for (const LookedAt& one : found.looked_at) chunks.insert(one.parallelism.chunks);
+  CHECK(chunks == std::set<int>{1, 2});  // three would be more than there are layers
 }
 
 }  // namespace ff
