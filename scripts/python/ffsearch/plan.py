@@ -391,7 +391,8 @@ def plan_settings(graph: Graph, topology: Topology, *, settings: Union[None, str
         settings: what every plan has: {"tp": 8, "recompute": "full"} or "tp=8,recompute=full".
         top: number of plans to find.
         budget: time limit, such as "5m" or seconds.
-        framework: "megatron", "torchtitan" or "deepspeed": also writes the best plan's arguments for it.
+        framework: "megatron", "torchtitan" or "deepspeed": also writes the best plan's arguments for it. In bf16, with
+            analytic costs, times are predicted with its conventions.
         progress: as in `search`.
         flags: more flags of `ffsearch plan`, such as precision="bf16", optimizer="adamw", batch=1024,
             out="strategy.json".
