@@ -28,6 +28,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 
 UNKNOWN = "?"
 SHARDING = {"": "none", "0": "none", "1": "optimizer", "2": "gradients", "3": "parameters"}
@@ -194,11 +195,13 @@ class Predictions:
 
     def __init__(self, ffsearch, directory):
         self.ffsearch, self.directory = ffsearch, pathlib.Path(directory)
+        self.making = threading.Lock()  # several rows are predicted at once, and may want the same file
 
     def made(self, kind, key, make):
         path = self.directory / f"{kind}-{abs(hash(key)):x}.json"
-        if not path.exists():
-            make(path)
+        with self.making:
+            if not path.exists():
+                make(path)
         return path
 
     def graph(self, row, batch):
