@@ -115,6 +115,22 @@ def stops_early(row):
     return "FSDP PURE" not in row.get("framework", "")
 
 
+def recomputation_of(row):
+    """Settings. torchtitan has selective recomputation by operator, and of every so many layers, by default every other
+    (selective_ac_option, "op" and "2"): as many as the first half of them, which takes as long."""
+    recompute = row.get("recompute", "").strip()
+    torchtitan = "torchtitan" in row.get("framework", "").lower()
+    if torchtitan and recompute == "selective op":
+        return {"recompute": "selective"}
+    if torchtitan and recompute == "selective layer" and row.get("pp", "") in ("", "1"):
+        return {"recompute": "full", "recompute_layers": number(row, "layers") // 2}
+    if recompute not in ("none", "full", "selective"):
+        raise NotSaid(f"recompute {recompute!r}")
+    if recompute == "selective" and "megatron" not in row.get("framework", "").lower():
+        raise NotSaid("selective recomputation of some layers")
+    return {"recompute": recompute}
+
+
 def settings_of(row):
     zero = row.get("zero", "").split()
     hybrid = bool(zero) and zero[0] == "hybrid"  # among the GPUs of a node; the others have the same
@@ -123,16 +139,12 @@ def settings_of(row):
         raise NotSaid(f"sharding {row['zero']!r}")
     if row.get("precision") not in ("bf16", "fp16"):
         raise NotSaid(f"precision {row['precision']}")
-    for key in ("cp", "ep"):
-        if row.get(key, "") not in ("", "1"):
-            raise NotSaid(f"{key} above 1")
-    recompute = row.get("recompute", "").strip()
-    if recompute not in ("none", "full", "selective"):
-        raise NotSaid(f"recompute {recompute!r}")
-    if recompute == "selective" and "megatron" not in row.get("framework", "").lower():
-        raise NotSaid("selective recomputation of some layers")
+    if row.get("ep", "") not in ("", "1"):
+        raise NotSaid("ep above 1")
     parts = {"tp": number(row, "tp", 1), "pp": number(row, "pp", 1), "sharding": SHARDING[stage],
-             "recompute": recompute}
+             **recomputation_of(row)}
+    if row.get("cp", "") not in ("", "1"):
+        parts["cp"] = number(row, "cp")
     if row.get("vp") != UNKNOWN:
         parts["vp"] = number(row, "vp", 1)
     if row["mbs"] != UNKNOWN:
@@ -148,7 +160,7 @@ def settings_of(row):
         parts["shard_group"] = min(8, number(row, "gpus")) if hybrid else int(zero[2])
     if reduction_of(row):
         parts["reduce"] = reduction_of(row)
-    if recompute == "full" and not stops_early(row):
+    if parts["recompute"] == "full" and not stops_early(row):
         parts["early_stop"] = "off"
     if (parts["tp"] > 1 and row.get("sequence_parallel") == "0" and
             parts["framework"] in ("megatron", "deepspeed")):
@@ -247,7 +259,9 @@ class Predictions:
         return second
 
     def of(self, row):
-        result = {"id": row["id"], "source": row["source_file"], "gpu": row["gpu"].split()[0],
+        # Of 96 GB: HBM2e, limited to 500 W, which no preset is (torchtitan's tables).
+        gpu = row["gpu"].split()[0] + (" 96GB" if row.get("gpu_mem_gb") == "96" else "")
+        result = {"id": row["id"], "source": row["source_file"], "gpu": gpu,
                   "capacity_gb": float(row.get("gpu_mem_gb") or 0), "status": row["status"],
                   "measured_s": measured_s(row), "measured_gb": float(row["peak_mem_gb"] or 0) or None}
         result["group"] = "|".join([row[key] for key in ("source_file", "framework", "gpu", "gpu_mem_gb", "gpus",

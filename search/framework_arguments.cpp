@@ -287,7 +287,7 @@ class Megatron {
     Parallelism& own = result_.parallelism;
     const std::string granularity = text("--recompute-granularity", has("--recompute-activations") ? "selective" : "");
     if (granularity == "selective") {
-      own.recompute_attention = true;
+      own.selective = true;
       return;
     }
     if (granularity.empty()) {
@@ -371,11 +371,13 @@ class Torchtitan {
     read_batch();
     read_schedule();
     const std::string mode = text("activation_checkpoint.mode", "none");
-    if (mode != "none" && mode != "full")
-      refuse("activation_checkpoint.mode", "found \"" + mode +
-                                               "\", expected none, full: of some operators or layers "
-                                               "it is not among the settings");
+    if (mode != "none" && mode != "full" && mode != "selective")
+      refuse("activation_checkpoint.mode", "found \"" + mode + "\", expected none, selective, full");
     own.recompute = mode == "full";
+    own.selective = mode == "selective";
+    if (const std::string of = text("activation_checkpoint.selective_ac_option", "2"); own.selective && of != "op")
+      refuse("activation_checkpoint.selective_ac_option",
+             "found \"" + of + "\", expected op: recomputation of every so many layers is not among the settings");
     if (const std::string stop = text("activation_checkpoint.early_stop", "false"); stop == "true" || stop == "false")
       own.early_stop = !own.recompute || stop == "true";
     else refuse("activation_checkpoint.early_stop", "found \"" + stop + "\", expected true, false");

@@ -82,7 +82,7 @@ FrameworkSettings megatron_arguments(const Parallelism& plan, const Graph& graph
             text_of(plan.recompute_layers) + "\n";
   else if (plan.recompute)
     text += "--recompute-granularity full\n--recompute-method uniform\n--recompute-num-layers 1\n";
-  else if (plan.recompute_attention && plan.attention == "stored") text += "--recompute-granularity selective\n";
+  else if (plan.selective && plan.attention == "stored") text += "--recompute-granularity selective\n";
   if (plan.attention == "stored") text += "--attention-backend unfused\n";
   if (plan.fused_loss) text += "--cross-entropy-loss-fusion\n";
   if (overlaps_reductions(plan)) text += "--overlap-grad-reduce\n";
@@ -133,7 +133,9 @@ FrameworkSettings torchtitan_file(const Parallelism& plan, const Graph& graph, i
   if (plan.recompute_layers > 0)
     settings.not_there.push_back("recompute_layers=" + text_of(plan.recompute_layers) +
                                  ": torchtitan recomputes all layers, none, or every so many");
-  settings.text += "\n[activation_checkpoint]\nmode = \"" + std::string(plan.recompute ? "full" : "none") + "\"\n";
+  settings.text += "\n[activation_checkpoint]\nmode = \"" +
+                   std::string(plan.recompute ? "full" : plan.selective ? "selective" : "none") + "\"\n";
+  if (plan.selective) settings.text += "selective_ac_option = \"op\"\n";
   if (plan.recompute) settings.text += std::string("early_stop = ") + (plan.early_stop ? "true" : "false") + "\n";
   if (!overlaps_reductions(plan) && plan.pipeline == 1)
     settings.not_there.push_back("overlap_grad_reduce=off: torchtitan reduces gradients during backward");

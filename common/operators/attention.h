@@ -114,6 +114,7 @@ class MultiHeadAttention : public OperatorDefinition {
     Vector<Matrix> matrices;  // the first has all rows of the input
     int64_t query_rows() const { return samples * queries; }
     int64_t key_rows() const { return samples * positions; }
+    int64_t key_elements() const { return key_rows() * key_width; }
     int64_t size() const { return query_rows() * query_width + 2 * key_rows() * key_width; }
 
     // A matrix in products over as many rows at once as lie one after the other in the input too.

@@ -248,11 +248,7 @@ DefaultPlace default_place(const TaskGraphBuilder& builder, const TaskGraph& gra
   const Direction direction = direction_of(task.kind);
   if (is_statistics(task.kind)) return place(direction, task.op, statistics, task.part);
   if (is_reduction(task.kind)) return place(direction, task.op, reductions, task.part);
-  if (task.kind == TaskKind::recompute) {
-    DefaultPlace behind_gatherings = place(Direction::backward, task.before_op, parts, task.before_part);
-    behind_gatherings.transfer = -2;
-    return behind_gatherings;
-  }
+  if (task.kind == TaskKind::recompute) return in_front(Direction::backward, -2);  // behind what is gathered for it
   if (is_compute(task.kind)) return place(direction, task.op, parts, task.part);
   const auto beside = [&](OperatorId op, int part, bool in_front) {
     const bool may_have_statistics = builder.graph().operators[op].definition->may_have_statistics();

@@ -1,4 +1,5 @@
-// What recomputed parts read and write the second time: recompute and backward see the part with other places.
+// What recomputed parts read and write the second time: recompute and backward see the part with other places. So does
+// backward of parts that read the outputs of those.
 #include <map>
 
 #include "common/task_graph/recomputed_edges.h"
@@ -29,18 +30,26 @@ void plan_recomputation(Planner& planner) {
     again[{part.op, part.part}] = plan.parts.count();
     plan.parts.push_back(std::move(part));
   }
+  std::map<std::pair<OperatorId, int>, int> first;  // of parts that are not recomputed
+  for (const int p : plan.parts.indices())
+    if (!planner.builder.recomputed(plan.parts[p].op)) first[{plan.parts[p].op, plan.parts[p].part}] = p;
   for (int e : planner.builder.edges().indices()) {
     const Edge& edge = planner.builder.edges()[e];
-    if (!planner.tasks.pairs[e]) continue;
+    if (!reads_recomputed(planner.builder, edge) || !planner.tasks.pairs[e]) continue;
     for (const BlockPair& pair : *planner.tasks.pairs[e]) {
-      const auto consumer = again.find({edge.consumer, pair.consumer_part});
-      if (consumer == again.end() || !recomputed_in_place(planner.builder, planner.strategy, e, pair)) continue;
+      const auto producer = again.find({edge.producer, pair.producer_part});
+      if (producer == again.end() || !reads_recomputed(planner.builder, planner.strategy, e, pair)) continue;
+      const auto [consumer, is_new] = again.try_emplace({edge.consumer, pair.consumer_part}, plan.parts.count());
+      if (is_new) {
+        plan.parts.push_back(plan.parts[first.at({edge.consumer, pair.consumer_part})]);
+        plan.parts.back().again = true;
+      }
       plan.parts[consumer->second].inputs[edge.input] =
-          plan.parts[again.at({edge.producer, pair.producer_part})].outputs[planner.graph.tensors[edge.tensor].output];
+          plan.parts[producer->second].outputs[planner.graph.tensors[edge.tensor].output];
     }
   }
   for (StepPlan& step : plan.steps)
-    if (step.part >= 0 && (step.kind == TaskKind::recompute || step.kind == TaskKind::backward))
+    if (step.part >= 0 && (step.kind == TaskKind::recompute || direction_of(step.kind) == Direction::backward))
       if (const auto found = again.find({plan.parts[step.part].op, plan.parts[step.part].part}); found != again.end())
         step.part = found->second;
 }

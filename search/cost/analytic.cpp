@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "common/errors.h"
+#include "common/operators/attention.h"
 
 namespace ff {
 namespace {
@@ -139,7 +140,7 @@ class AnalyticKernel {
                                accumulation_us(definition, part)
                          : forward_products_us(definition, part, flops);
     if (attention.flops == 0) return us;
-    if (backward) us += joined_gradients_us(definition, part, flops, input_gradients);
+    if (backward) us += joined_gradients_us(definition, part, flops, input_gradients) + keys_again_us(definition, part);
     us += moved_us(framework_attention_bytes(definition, part, backward, conventions_),
                    "queries, keys, values and outputs gathered, scattered or turned");
     if (!conventions_.stored_attention) return us + attention_us(attention, backward);
@@ -188,6 +189,14 @@ class AnalyticKernel {
     const double channels = static_cast<double>(input[input.rank() - 1].size());
     return flops / (input_gradients ? 4 : 2) / channels *
            static_cast<double>(bytes_of(definition.outputs()[0].type, int64_t{1}));
+  }
+
+  double keys_again_us(const OperatorDefinition& definition, const Block& part) const {
+    const auto* attention = dynamic_cast<const MultiHeadAttention*>(&definition);
+    if (!conventions_.recomputes_keys || !attention) return 0;
+    const Block input = definition.input_block(0, part);
+    const double keys = static_cast<double>(attention->projected(part).key_elements());
+    return product_us(2 * keys * static_cast<double>(input[input.rank() - 1].size()), keys, false);
   }
 
   // Of queries, keys and values: read and written once more.

@@ -23,7 +23,8 @@ int64_t framework_workspace_bytes(const OperatorDefinition& definition, const Bl
       return projected + (conventions.recomputes_attention ? 0 : scores(*attention, part) * bytes);
     // Of padded sequences backward reads the gathered output, and the projection after attention the scattered one.
     const int64_t scattered = conventions.gathers_padded ? attention->output_block(0, part).volume() * bytes : 0;
-    return projected + scattered + part.volume() * attention->group * f32_bytes;
+    const int64_t keys = conventions.recomputes_keys ? attention->projected(part).key_elements() * bytes : 0;
+    return projected - keys + scattered + part.volume() * attention->group * f32_bytes;
   }
   if (definition.is_loss() && definition.counts_correct())
     return conventions.unfused_loss ? definition.input_block(0, part).volume() * f32_bytes : 0;
@@ -55,7 +56,8 @@ double framework_attention_bytes(const OperatorDefinition& definition, const Blo
     arrays += backward ? scattered_arrays * projected + gathered_arrays * output
                        : gathered_arrays * projected + scattered_arrays * output;
   }
-  if (conventions.rotary_kernel && attention->rotary()) arrays += 2.0 * static_cast<double>(attention->turned(widths));
+  if (conventions.rotary_kernel && attention->rotary())
+    arrays += (backward && conventions.recomputes_keys ? 4.0 : 2.0) * static_cast<double>(attention->turned(widths));
   return arrays * static_cast<double>(size_of(definition.outputs()[0].type));
 }
 

@@ -16,6 +16,10 @@ struct FrameworkConventions {
   // These are computed again in front of backward, and not kept (selective recomputation: Korthikanti et al. 2022,
   // arXiv 2205.05198, section 5).
   bool recomputes_attention = false;
+  // Keys are projected, and queries and keys turned, again in front of backward (recompute=selective of
+  // framework=fsdp: torchtitan's selective activation checkpointing by operator keeps every other product alone, and
+  // those of a layer are queries, keys, values, ... in turn).
+  bool recomputes_keys = false;
   // Else: which generation of FlashAttention's kernels, and whether those written in Triton.
   int flash_attention = 2;
   bool triton_attention = false;

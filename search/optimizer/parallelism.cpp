@@ -124,19 +124,56 @@ void check_chunks(const Parallelism& parallelism, int layers) {
                      std::to_string(layers) + " layers");
 }
 
+constexpr int no_layer = -1;
+
+// By operator, for recomputation: none in front of the first layer (embeddings) and behind the last one, where layers are
+// as long as their neighbours; with fewer than three of them that is not known.
+Vector<int> layer_or_none_of_operators(const Graph& graph, const Vector<OperatorId>& layers) {
+  Vector<int> result = layer_of_operators(graph, layers);
+  const int count = layers.count();
+  if (count < 3) return result;
+  const OperatorId begin = layers[1] - (layers[2] - layers[1]),
+                   end = layers[count - 1] + (layers[count - 1] - layers[count - 2]);
+  for (const OperatorId op : graph.operator_ids())
+    if (op < begin || op >= end) result[op] = no_layer;
+  return result;
+}
+
+bool read_by_another_layer(const Graph& graph, const Vector<int>& layer_of, OperatorId op) {
+  for (const TensorId tensor : graph.operators[op].outputs)
+    for (const TensorUse& use : graph.tensors[tensor].uses)
+      if (layer_of[use.consumer] != layer_of[op]) return true;
+  return false;
+}
+
+// Of each layer what torch.utils.checkpoint computes again under torchtitan's policy: all but attention and every other
+// product, from the first on. Queries, keys and values are the first three.
+Vector<std::string> recomputation_of_operators(const Graph& graph, const Vector<OperatorId>& layers) {
+  const Vector<int> layer_of = layer_or_none_of_operators(graph, layers);
+  Vector<std::string> names;
+  int products = 0, layer = no_layer;  // products: in the layer so far
+  for (const OperatorId op : graph.operator_ids()) {
+    if (layer_of[op] != layer) layer = layer_of[op], products = 0;
+    if (layer == no_layer) continue;
+    const std::string_view type = graph.operators[op].definition->type();
+    if (type == "multi_head_attention") products += 3;
+    if (type == "linear") ++products;
+    const bool keeps = type == "multi_head_attention" || (type == "linear" && products % 2 == 1);
+    if (!keeps && is_worth_recomputing(graph, op) && !read_by_another_layer(graph, layer_of, op))
+      names.push_back(graph.operators[op].name);
+  }
+  return name_patterns(names);
+}
+
 // Of whole layers, as Megatron-LM and FSDP recompute: what another layer reads is kept. Of each chunk, as many of its
 // first layers.
-Vector<std::string> recomputation_of_layers(const Graph& graph, const Vector<int>& layer_of,
+Vector<std::string> recomputation_of_layers(const Graph& graph, const Vector<OperatorId>& layers_begin,
                                             const Vector<PlaceOfLayer>& places, int layers) {
-  const auto read_by_another = [&](OperatorId op) {
-    for (const TensorId tensor : graph.operators[op].outputs)
-      for (const TensorUse& use : graph.tensors[tensor].uses)
-        if (layer_of[use.consumer] != layer_of[op]) return true;
-    return false;
-  };
+  const Vector<int> layer_of = layer_or_none_of_operators(graph, layers_begin);
   Vector<std::string> names;
   for (const OperatorId op : graph.operator_ids())
-    if (places[layer_of[op]].number < layers && is_worth_recomputing(graph, op) && !read_by_another(op))
+    if (layer_of[op] != no_layer && places[layer_of[op]].number < layers && is_worth_recomputing(graph, op) &&
+        !read_by_another_layer(graph, layer_of, op))
       names.push_back(graph.operators[op].name);
   return name_patterns(names);
 }
@@ -184,6 +221,11 @@ bool runs_fsdp(const Parallelism& parallelism) {
   return parallelism.framework == "fsdp" || parallelism.framework == "composer";
 }
 
+bool recomputes_operators(const Parallelism& parallelism) {
+  return parallelism.selective && parallelism.attention != "stored" &&
+         (parallelism.framework == "none" || parallelism.framework == "fsdp");
+}
+
 bool overlaps_by_default(const Parallelism& parallelism) {
   return parallelism.pipeline == 1 && parallelism.framework != "megatron" && parallelism.framework != "deepspeed";
 }
@@ -208,7 +250,7 @@ Parallelism parse_parallelism(const std::string& text) {
     else if (key == "recompute") {
       const std::string kind = one_of(key, value, {"none", "selective", "full"});
       result.recompute = kind == "full";
-      result.recompute_attention = kind == "selective";
+      result.selective = kind == "selective";
     } else if (key == "sequence_parallel") sequence_parallel = one_of(key, value, {"on", "off"}) == "on";
     else if (key == "attention")
       result.attention = one_of(key, value, {"fused", "varlen", "flash1", "triton", "stored"});
@@ -267,7 +309,7 @@ void check_shard_group(const Parallelism& parallelism) {
 FrameworkConventions conventions_of(const Parallelism& parallelism, int64_t batch) {
   FrameworkConventions result;
   result.stored_attention = parallelism.attention == "stored";
-  result.recomputes_attention = result.stored_attention && parallelism.recompute_attention;
+  result.recomputes_attention = result.stored_attention && parallelism.selective;
   result.triton_attention = parallelism.attention == "triton";
   result.flash_attention = parallelism.attention == "flash1" || result.triton_attention ? 1 : 2;
   result.gathers_padded = parallelism.attention == "varlen";
@@ -291,6 +333,7 @@ FrameworkConventions conventions_of(const Parallelism& parallelism, int64_t batc
   else if (deepspeed && micro_batches > 1)
     result.accumulated_bytes =
         autograd_accumulation_bytes * static_cast<double>(micro_batches - 1) / static_cast<double>(micro_batches);
+  result.recomputes_keys = recomputes_operators(parallelism);
   result.recomputes_whole_segments = !fsdp || !parallelism.early_stop;
   result.whole_passes = true;
   result.accumulates_in_products = parallelism.framework == "megatron";
@@ -326,7 +369,8 @@ std::string to_string(const Parallelism& parallelism) {
   if (parallelism.expert > 1) text += ",ep=" + std::to_string(parallelism.expert);
   text += ",sharding=" + std::string(sharding_name(parallelism.synchronization));
   if (parallelism.shard_group > 0) text += ",shard_group=" + std::to_string(parallelism.shard_group);
-  const bool selective = parallelism.attention == "stored" && parallelism.recompute_attention;
+  const bool selective =
+      parallelism.selective && (parallelism.attention == "stored" || recomputes_operators(parallelism));
   text += std::string(",recompute=") + (parallelism.recompute ? "full" : selective ? "selective" : "none");
   if (parallelism.recompute_layers > 0) text += ",recompute_layers=" + std::to_string(parallelism.recompute_layers);
   if (!parallelism.early_stop) text += ",early_stop=off";
@@ -412,7 +456,8 @@ ParallelPlan plan_of(Parallelism& parallelism, const Graph& graph, const Topolog
   plan.settings.micro_batches = static_cast<int>(batch / parallelism.data / parallelism.micro_batch);
   if (parallelism.recompute)
     plan.settings.recompute = recomputation_of_layers(
-        graph, layer_of, places, parallelism.recompute_layers > 0 ? parallelism.recompute_layers : layers.count());
+        graph, layers, places, parallelism.recompute_layers > 0 ? parallelism.recompute_layers : layers.count());
+  else if (recomputes_operators(parallelism)) plan.settings.recompute = recomputation_of_operators(graph, layers);
   const Graph of_micro_batch = graph_of_micro_batch(graph, plan.settings.micro_batches);
   const Vector<DeviceId> order = topology.by_links();
   const int of_stage = parallelism.of_layer() * parallelism.data;
@@ -435,13 +480,14 @@ void set_nearest_layers(Parallelism& nearest, const Vector<int>& counts, int lay
 
 // As many of the first layers of each chunk as the plan recomputes most nearly.
 void set_nearest_recomputation(Parallelism& nearest, const Graph& graph, const Vector<std::string>& patterns) {
-  nearest.recompute = !patterns.empty();
-  if (!nearest.recompute) return;
+  if (patterns.empty()) return;
   const Vector<bool> found = recomputed_operators(graph, patterns);
   const Vector<OperatorId> layers = transformer_layers(graph);
+  nearest.selective = recomputed_operators(graph, recomputation_of_operators(graph, layers)) == found;
+  nearest.recompute = !nearest.selective;
+  if (nearest.selective) return;
   const Vector<int> of_chunks = layers_of_chunks(nearest, layers.count());
   const Vector<PlaceOfLayer> places = places_of_layers(of_chunks);
-  const Vector<int> layer_of = layer_of_operators(graph, layers);
   const auto differences = [&](const Vector<std::string>& names) {
     const Vector<bool> other = recomputed_operators(graph, names);
     int count = 0;
@@ -449,10 +495,10 @@ void set_nearest_recomputation(Parallelism& nearest, const Graph& graph, const V
     return count;
   };
   const int most = *std::max_element(of_chunks.begin(), of_chunks.end());
-  int least = std::min(differences(recomputation_of_layers(graph, layer_of, places, layers.count())),
+  int least = std::min(differences(recomputation_of_layers(graph, layers, places, layers.count())),
                        differences(full_recomputation(graph)));
   for (int number = 1; number < most && least > 0; ++number) {
-    const int different = differences(recomputation_of_layers(graph, layer_of, places, number));
+    const int different = differences(recomputation_of_layers(graph, layers, places, number));
     if (different >= least) continue;
     least = different;
     nearest.recompute_layers = number;

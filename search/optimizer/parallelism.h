@@ -14,7 +14,9 @@
 //   layers             layers of each of the pp x vp chunks, as 5:6:6:7
 //   shard_group        with a framework: sharded state is split among so many neighbouring data-parallel ranks, and
 //                      each such group has all of it (hybrid sharding); default: among all
-//   recompute          none, selective, full
+//   recompute          none, selective, full; selective: of each layer all but every other product and attention, as
+//                      torchtitan's selective activation checkpointing by operator; with attention=stored, or another
+//                      framework than fsdp: of attention's stored probabilities
 //   recompute_layers   with recompute=full: so many of the first layers of each chunk are recomputed; default: all
 //   early_stop         with framework=fsdp or composer: on: recompute=full ends where backward has no use for more, as
 //                      PyTorch's does since 2.1; off: at a layer's end, as before that
@@ -57,7 +59,7 @@ struct Parallelism {
   int tensor = 1, pipeline = 1, chunks = 1, data = 0;  // data 0: as many groups as there are devices for
   int64_t micro_batch = 0;                             // samples; 0: all of a group's
   Synchronization synchronization = Synchronization::all_reduce;
-  bool recompute = false, recompute_attention = false;  // the second: of stored attention
+  bool recompute = false, selective = false;  // of whole layers; of some operators
   bool sequence_parallel = true, fused_loss = false;
   std::string attention = "fused", framework = "none";
   std::string reduce = "";          // "f32", "bf16"; empty: as the framework does by itself

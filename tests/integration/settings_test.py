@@ -132,6 +132,7 @@ class Settings(unittest.TestCase):
                 ("tp=2,cp=2,micro_batch=2,sharding=parameters", "torchtitan"),
                 ("tp=1,micro_batch=2,sharding=parameters,recompute=full", "torchtitan"),
                 ("tp=2,pp=2,vp=2,micro_batch=1,sharding=parameters", "torchtitan"),
+                ("tp=2,micro_batch=2,recompute=selective", "torchtitan"),
                 ("pp=4,micro_batch=2", "torchtitan")):
             with self.subTest(settings=settings, framework=framework):
                 note = self.simulate(settings)["note"]
@@ -211,6 +212,7 @@ class Settings(unittest.TestCase):
                            ("tp=1,micro_batch=2,sharding=parameters,recompute=full", "fp32"),
                            ("tp=2,pp=2,vp=2,micro_batch=1,sharding=parameters", "bf16"),
                            ("pp=4,micro_batch=2", "bf16"),
+                           ("tp=2,micro_batch=2,sharding=parameters,recompute=selective", "bf16"),
                            ("tp=4,micro_batch=4", "fp32"))}
         # Which kernels there are is not in a strategy file, but plans say it.
         more = {"megatron": (("tp=2,sequence_parallel=off,micro_batch=2", "bf16"),
@@ -322,7 +324,8 @@ class Settings(unittest.TestCase):
                  "run.toml: line 2: found \"local_batch_size\", expected key = value"),
                 ("[parallelism]\ndata_parallel_replicate_degree = 2\ndata_parallel_shard_degree = 4\n",
                  "hybrid sharding, 2 replicas of 4 shards"),
-                ("[activation_checkpoint]\nmode = \"selective\"\n", 'found "selective", expected none, full'),
+                ("[activation_checkpoint]\nmode = \"some\"\n", 'found "some", expected none, selective, full'),
+                ("[activation_checkpoint]\nmode = \"selective\"\n", 'selective_ac_option: found "2", expected op'),
                 ("[parallelism]\npipeline_parallel_degree = 2\npipeline_parallel_schedule = \"ZBVZeroBubble\"\n",
                  "expected 1F1B, Interleaved1F1B")):
             with self.subTest(text=text):
@@ -469,7 +472,7 @@ class Settings(unittest.TestCase):
         rows = ({"id": "a", "framework": "FSDP", "gated_mlp": 0, "mbs": 2, "tp": 1, "pp": 1, "zero": 3,
                  "recompute": "full", "step_time_s": 0.01, "peak_mem_gb": 1},
                 {"id": "b", "step_time_s": "", "tokens_per_s_per_gpu": 1000},
-                {"id": "c", "cp": 2}, {"id": "d", "usable_untuned": "no"})
+                {"id": "c", "ep": 2}, {"id": "d", "usable_untuned": "no"})
         with open(self.work / "runs.csv", "w", encoding="utf-8", newline="") as file:
             writer = csv.DictWriter(file, ("id", *run))
             writer.writeheader()
@@ -477,7 +480,7 @@ class Settings(unittest.TestCase):
         text = self.program(sys.executable, ROOT / "scripts/score.py", BUILD / "ffsearch", "runs.csv", "--json",
                             "o.json")
         self.assertIn("4 rows, 3 usable, 2 predicted", text)
-        self.assertIn("left out: 1 rows: cp above 1", text)
+        self.assertIn("left out: 1 rows: ep above 1", text)
         found = json.loads((self.work / "o.json").read_text(encoding="utf-8"))
         self.assertEqual([one["id"] for one in found["rows"] if "predicted_s" in one], ["a", "b"])
         line = found["summary"]["own.csv A100"]

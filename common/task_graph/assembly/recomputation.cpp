@@ -1,5 +1,7 @@
 #include "common/task_graph/assembly/recomputation.h"
 
+#include <tuple>
+
 #include "common/task_graph/recomputed_edges.h"
 
 namespace ff::assembly {
@@ -16,58 +18,63 @@ void Recomputation::add() {
   Segments segments(begin, static_cast<int32_t>(draft_.result.tasks.size()));
   for (int e : draft_.builder.edges().indices()) {
     const Edge& edge = draft_.builder.edges()[e];
-    if (recomputed_[edge.producer] < 0 || recomputed_[edge.consumer] < 0 || !draft_.result.pairs[e]) continue;
+    if (!reads_recomputed(draft_.builder, edge) || !draft_.result.pairs[e]) continue;
     for (const BlockPair& pair : *draft_.result.pairs[e]) {
-      const int32_t producer = task_of(edge.producer, pair.producer_part),
-                    consumer = task_of(edge.consumer, pair.consumer_part);
-      if (producer < 0 || consumer < 0 || !recomputed_in_place(draft_.builder, draft_.strategy, e, pair)) continue;
-      draft_.add_order(producer, consumer);
-      segments.join(producer, consumer);
+      const int32_t producer = task_of(edge.producer, pair.producer_part);
+      if (producer < 0 || !reads_recomputed(draft_.builder, draft_.strategy, e, pair)) continue;
+      if (const int32_t consumer = task_of(edge.consumer, pair.consumer_part); consumer >= 0) {
+        draft_.add_order(producer, consumer);
+        segments.join(producer, consumer);
+      } else {
+        readers_.push_back({producer, edge.consumer, pair.consumer_part});
+      }
     }
   }
   start_segments(begin, segments);
 }
 
-// The tasks of each segment's last operator.
-Recomputation::TasksOfSegment Recomputation::last_of_segments(int32_t begin, int32_t end, Segments& segments) {
-  TasksOfSegment last;
-  for (int32_t task = begin; task < end; ++task) {  // ascending by operator and part
-    Vector<int32_t>& tasks = last[segments.first_of(task)];
-    if (!tasks.empty() && draft_.task(tasks[0]).op != draft_.task(task).op) tasks.clear();
-    tasks.push_back(task);
-  }
+// The parts of each segment's last operator, of those that are recomputed and those that read them; by first task of the
+// segment.
+std::map<int32_t, Recomputation::Parts> Recomputation::last_of_segments(int32_t begin, int32_t end,
+                                                                        Segments& segments) const {
+  std::map<int32_t, Parts> last;
+  const auto add = [&](int32_t task, OperatorId op, int32_t part) {
+    Parts& parts = last[segments.first_of(task)];
+    if (!parts.empty() && parts[0].first > op) return;
+    if (!parts.empty() && parts[0].first < op) parts.clear();
+    parts.emplace_back(op, part);
+  };
+  for (int32_t task = begin; task < end; ++task) add(task, draft_.result.tasks[task].op, draft_.result.tasks[task].part);
+  for (const Reader& reader : readers_) add(reader.recomputed, reader.op, reader.part);
+  for (auto& [segment, parts] : last) sort_and_unique(parts);
   return last;
 }
 
-int32_t Recomputation::backward_of(int32_t task) {
-  return draft_.first(Direction::backward, draft_.task(task).op, draft_.task(task).part);
-}
-
 // A segment begins when the gradient of its last operator's outputs is there. No operator after that one belongs to
-// the segment, so that nothing waits in a circle.
+// the segment, or reads it, so that nothing waits in a circle.
 void Recomputation::start_segments(int32_t begin, Segments& segments) {
   const int32_t end = static_cast<int32_t>(draft_.result.tasks.size());
-  const TasksOfSegment last = last_of_segments(begin, end, segments);
+  const std::map<int32_t, Parts> last = last_of_segments(begin, end, segments);
   Vector<int> number(end, -1);           // [task]: of a backward task of the last operators
   Vector<Vector<int32_t>> gradients_of;  // by number: what it waits for
-  for (const auto& [segment, tasks] : last)
-    for (const int32_t task : tasks)
-      if (int& known = number[backward_of(task)]; known < 0) known = gradients_of.count(), gradients_of.emplace_back();
+  for (const auto& [segment, parts] : last)
+    for (const auto& [op, part] : parts)
+      if (int& known = number[backward_of(op, part)]; known < 0) known = gradients_of.count(), gradients_of.emplace_back();
   for (const auto& [before, after] : draft_.order())
     if (number[after] >= 0) gradients_of[number[after]].push_back(before);
-  const auto forward_of = [&](int32_t task) {
-    return draft_.last(Direction::forward, draft_.task(task).op, draft_.task(task).part);
-  };
+  const auto forward_of = [&](OperatorId op, int32_t part) { return draft_.last(Direction::forward, op, part); };
+  for (const Reader& reader : readers_) draft_.add_order(reader.recomputed, backward_of(reader.op, reader.part));
   for (int32_t task = begin; task < end; ++task) {
-    const Vector<int32_t>& tasks = last.at(segments.first_of(task));
-    draft_.task(task).before_op = draft_.task(tasks[0]).op;
-    draft_.task(task).before_part = draft_.task(tasks[0]).part;
-    draft_.add_order(forward_of(task), task);
-    draft_.add_order(task, backward_of(task));
+    const Parts& parts = last.at(segments.first_of(task));
+    std::tie(draft_.task(task).before_op, draft_.task(task).before_part) = parts[0];
+    const OperatorId op = draft_.task(task).op;
+    const int32_t part = draft_.task(task).part;
+    draft_.add_order(forward_of(op, part), task);
+    draft_.add_order(task, backward_of(op, part));
     if (segments.reads_recomputed(task)) continue;
-    for (const int32_t end_of_segment : tasks)
-      for (const int32_t gradient : gradients_of[number[backward_of(end_of_segment)]])
-        if (gradient != forward_of(end_of_segment)) draft_.add_order(gradient, task);
+    for (const auto& [last_op, last_part] : parts)
+      for (const int32_t gradient : gradients_of[number[backward_of(last_op, last_part)]])
+        if (gradient != forward_of(last_op, last_part)) draft_.add_order(gradient, task);
   }
 }
 
@@ -80,6 +87,9 @@ OperatorId Recomputation::last_with(OperatorId op) {
         segments.join(edge.producer, edge.consumer);
     Vector<OperatorId> last(draft_.graph.operators.count(), 0);
     for (OperatorId one : draft_.graph.operator_ids()) last[segments.first_of(one)] = one;
+    for (const Edge& edge : draft_.builder.edges())
+      if (reads_recomputed(draft_.builder, edge))
+        last[segments.first_of(edge.producer)] = std::max(last[segments.first_of(edge.producer)], edge.consumer);
     for (OperatorId one : draft_.graph.operator_ids()) last_with_.push_back(last[segments.first_of(one)]);
   }
   return last_with_[op];

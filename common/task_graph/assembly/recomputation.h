@@ -41,16 +41,24 @@ class Recomputation {
     const int place = draft_.result.place_of(op, part);
     return recomputed_.empty() || recomputed_[op] < 0 || place < 0 ? -1 : recomputed_[op] + place;
   }
-  // The last operator that is recomputed together with this one on any device; itself, where it is not recomputed.
+  // The last operator that is recomputed together with this one, or reads in its backward pass what then is; itself,
+  // where it is not recomputed.
   OperatorId last_with(OperatorId op);
 
  private:
-  using TasksOfSegment = std::map<int32_t, Vector<int32_t>>;  // by first task of the segment
+  // A part whose backward pass reads what a task recomputes, and is not recomputed itself.
+  struct Reader {
+    int32_t recomputed;  // task
+    OperatorId op;
+    int32_t part;
+  };
+  using Parts = Vector<std::pair<OperatorId, int32_t>>;  // ascending
   void start_segments(int32_t begin, Segments& segments);
-  TasksOfSegment last_of_segments(int32_t begin, int32_t end, Segments& segments);
-  int32_t backward_of(int32_t task);
+  std::map<int32_t, Parts> last_of_segments(int32_t begin, int32_t end, Segments& segments) const;
+  int32_t backward_of(OperatorId op, int32_t part) { return draft_.first(Direction::backward, op, part); }
 
   Draft& draft_;
+  Vector<Reader> readers_;
   Vector<int32_t> recomputed_;    // [operator]: index of the first part's task; -1: none; empty: none at all
   Vector<OperatorId> last_with_;  // [operator]; empty: not asked for
 };

@@ -23,8 +23,9 @@ int64_t workspaces(const Graph& graph, const ProgramPlan& plan) {
   std::set<std::pair<OperatorId, int>> recomputed;
   for (const PartPlan& part : plan.parts) {
     users[part.kernel].push_back(&part);
-    if (part.again) recomputed.emplace(part.op, part.part);
   }
+  for (const StepPlan& step : plan.steps)
+    if (step.kind == TaskKind::recompute) recomputed.emplace(plan.parts[step.part].op, plan.parts[step.part].part);
   for (const Vector<const PartPlan*>& parts : users) {
     const Operator& op = graph.operators[parts.at(0)->op];
     Vector<bool> wanted;
