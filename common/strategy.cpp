@@ -100,10 +100,10 @@ Choice parse_choice(const JsonPlace& file, const std::string& key, Choice otherw
 
 StrategyFile parse_strategy(const JsonPlace& place) {
   expect_format(place, "ffstrategy/1");
-  place.allow_keys({"$schema", "format", "graph", "topology", "configurations", "issue_order", "transfer_buffers",
-                    "synchronization", "sharding", "micro_batches", "recompute", "overlap_grad_reduce", "precision",
-                    "provenance"},
-                   "key of a strategy");
+  place.allow_keys(
+      {"$schema", "format", "graph", "topology", "configurations", "issue_order", "transfer_buffers", "synchronization",
+       "sharding", "micro_batches", "recompute", "overlap_grad_reduce", "precision", "provenance"},
+      "key of a strategy");
   StrategyFile file;
   if (const auto precision = place.find("precision")) {
     const std::string word = precision->as_string();

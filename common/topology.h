@@ -160,10 +160,10 @@ class Topology {
   };
   // To all vertices: the same from devices that are linked alike, but for the first channel.
   struct Ways {
-    Vector<Step> steps;     // [vertex]
-    Vector<uint16_t> kind;  // [destination]
-    Vector<Route> kinds;    // the different ones, without channels
-    Vector<size_t> length;  // [kind]: channels
+    Vector<Step> steps;                                     // [vertex]
+    Vector<uint16_t> kind;                                  // [destination]
+    Vector<Route> kinds;                                    // the different ones, without channels
+    Vector<size_t> length;                                  // [kind]: channels
     uint16_t kind_of(const Route& route, size_t channels);  // adds a new kind
   };
   // The channels of routes to neighbouring destinations; null: not written yet.

@@ -166,16 +166,16 @@ int run(const Options& options, Transport& transport) {
   }
 }
 
-// Help and mistakes in the command line, printed by one rank.
-// Did mpirun, srun or the like start this process, as one rank of several perhaps? Open MPI, PMIx and PMI (MPICH, Slurm)
-// tell the rank. Else it is alone and needs no MPI, which would take a third of a second to start a daemon for it, and
-// crash about once in some thousand times when it ends (Open MPI 4.1, github.com/open-mpi/ompi/issues/10117).
+// Did mpirun, srun or the like start this process, as one rank of several perhaps? Open MPI, PMIx and PMI (MPICH,
+// Slurm) tell the rank. Else it is alone and needs no MPI, which takes a third of a second to start a daemon, and now
+// and then crashes at the end (Open MPI 4.1, github.com/open-mpi/ompi/issues/10117).
 bool is_started_as_rank() {
   constexpr const char* variables[] = {"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK", "PMI_SIZE", "PMI_FD"};
   return std::any_of(std::begin(variables), std::end(variables),
                      [](const char* variable) { return std::getenv(variable) != nullptr; });
 }
 
+// Help and mistakes in the command line, printed by one rank.
 int print_parse_result(const CLI::App& app, const CLI::ParseError& error, const Transport& transport) {
   const bool mistake = error.get_exit_code() != static_cast<int>(CLI::ExitCodes::Success);
   if (transport.rank() == 0) app.exit(error);

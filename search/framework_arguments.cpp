@@ -212,8 +212,8 @@ class Megatron {
       const int64_t layers = number(of_chunk, 1), counted = layers_ + counted_ends();
       if (counted % (own.pipeline * layers) != 0)
         fail(std::string(of_chunk) + " " + std::to_string(layers) + ": the " + std::to_string(counted) +
-             (counted == layers_ ? " layers" : " layers, with embedding or loss,") + " are not divisible by it and the " +
-             std::to_string(own.pipeline) + " stages");
+             (counted == layers_ ? " layers" : " layers, with embedding or loss,") +
+             " are not divisible by it and the " + std::to_string(own.pipeline) + " stages");
       own.chunks = static_cast<int>(counted / (own.pipeline * layers));
     }
     if (own.chunks > 1 && own.pipeline == 1)

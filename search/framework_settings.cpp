@@ -16,8 +16,8 @@ std::string layers_text(const Parallelism& plan) {
   return text;
 }
 
-// Layers of each chunk where the embedding, or the loss, counts as one of them, so that the first chunk, or the last one,
-// has one layer less than the others; 0: else.
+// Layers of each chunk where the embedding, or the loss, counts as one of them, so that the first chunk, or the last
+// one, has one layer less than the others; 0: else.
 int layers_beside_embedding_and_loss(const Vector<int>& counts) {
   if (counts.count() < 3) return 0;
   const int most = *std::max_element(counts.begin(), counts.end());
@@ -134,7 +134,10 @@ FrameworkSettings torchtitan_file(const Parallelism& plan, const Graph& graph, i
     settings.not_there.push_back("recompute_layers=" + text_of(plan.recompute_layers) +
                                  ": torchtitan recomputes all layers, none, or every so many");
   settings.text += "\n[activation_checkpoint]\nmode = \"" +
-                   std::string(plan.recompute ? "full" : plan.selective ? "selective" : "none") + "\"\n";
+                   std::string(plan.recompute   ? "full"
+                               : plan.selective ? "selective"
+                                                : "none") +
+                   "\"\n";
   if (plan.selective) settings.text += "selective_ac_option = \"op\"\n";
   if (plan.recompute) settings.text += std::string("early_stop = ") + (plan.early_stop ? "true" : "false") + "\n";
   if (!overlaps_reductions(plan) && plan.pipeline == 1)

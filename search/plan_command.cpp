@@ -157,8 +157,8 @@ CommandResult run_plan(const PlanOptions& options, const std::atomic<bool>& stop
     throw InputError("the search ended before any settings were found that fit into device memory");
   command.text = plans_to_text(result) + search_to_text(result);
   if (as_framework)
-    command.text += "conventions          of " + search.pinned.framework +
-                    ", for --for " + options.framework + "; of ffexec with --settings framework=none\n";
+    command.text += "conventions          of " + search.pinned.framework + ", for --for " + options.framework +
+                    "; of ffexec with --settings framework=none\n";
   const SettingsPrediction& best = result.best[0];
   if (!options.framework.empty()) {
     Graph graph = files.graph;

@@ -18,8 +18,8 @@ struct SettingsRefinement {
 
 // The fastest plan found from `plan`, which fits; `plan` itself where nothing is faster by more than 0.1 %. Where all
 // layers are recomputed, the fewest with which the plan fits, by bisection. Then a layer is moved from the stage that
-// computes longest to the one that does least, while that is faster. At last gradients are reduced with backward instead
-// of after it, or the other way round. `simulated` counts the plans.
+// computes longest to the one that does least, while that is faster. At last gradients are reduced with backward
+// instead of after it, or the other way round. `simulated` counts the plans.
 SettingsPrediction refined(const SettingsPrediction& plan, const SettingsRefinement& refinement, int64_t& simulated);
 
 }  // namespace ff

@@ -486,9 +486,13 @@ class SettingsSearch {
   // Borders of stages, and recomputation of some layers (settings_refinement.h).
   void refine_best() {
     constexpr int most = 3;
-    const SettingsRefinement refinement{
-        graph_, topology_, costs_, !given("layers"), !given("recompute") && !given("recompute_layers"),
-        !given("overlap_grad_reduce"), stop_};
+    const SettingsRefinement refinement{graph_,
+                                        topology_,
+                                        costs_,
+                                        !given("layers"),
+                                        !given("recompute") && !given("recompute_layers"),
+                                        !given("overlap_grad_reduce"),
+                                        stop_};
     Vector<SettingsPrediction> from(result_.best.begin(), result_.best.begin() + std::min(most, result_.best.count()));
     for (const SettingsPrediction& plan : from) {
       if (ended()) return;

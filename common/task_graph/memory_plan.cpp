@@ -279,8 +279,7 @@ class MemoryPlanner {
         else if (copy.source == BlockUse::whole)
           extend(*producer, buffer, sent(TaskKind::activation, index, pair, *producer));
         else if (copy.destination != BlockUse::in_place) extend(*producer, buffer, consumer->forward_first);
-        else if (!reads_recomputed(builder_, strategy_, index, pair))
-          extend(*producer, buffer, consumer->last(kept));
+        else if (!reads_recomputed(builder_, strategy_, index, pair)) extend(*producer, buffer, consumer->last(kept));
         else {
           extend(*producer, buffer, consumer->forward);
           extend(*producer, this->output(*producer, output).recomputed, consumer->last(kept));

@@ -133,7 +133,8 @@ class TaskGraphBuilder {
   int first_alike(int edge) const { return first_alike_[edge]; }
 
   TaskGraph build(const Strategy& strategy);
-  // Of some devices, ascending (none: of all), in a time that grows with what they meet, not with how many devices there are.
+  // Of some devices, ascending (none: of all), in a time that grows with what they meet, not with how many devices
+  // there are.
   TaskGraph build(const Strategy& strategy, const Vector<DeviceId>& devices);
   TaskGraph build(const Strategy& strategy, DeviceId device) { return build(strategy, Vector<DeviceId>{device}); }
 

@@ -307,7 +307,8 @@ void CommunicationModel::leave_out(Vector<bool> channels) {
 }
 
 void CommunicationModel::remove_left_out(CollectiveShape& shape) const {
-  if (!left_out_.empty()) std::erase_if(shape.load_ns_per_byte, [&](const auto& load) { return left_out_[load.first]; });
+  if (!left_out_.empty())
+    std::erase_if(shape.load_ns_per_byte, [&](const auto& load) { return left_out_[load.first]; });
 }
 
 void CommunicationModel::set_without_channels(CommunicationCost& cost, const CollectiveShape& shape,

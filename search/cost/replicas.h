@@ -17,7 +17,7 @@
 namespace ff {
 
 struct Replicas {
-  int count = 1;                     // groups that the simulated one stands for, itself included
+  int count = 1;  // groups that the simulated one stands for, itself included
   // Of all groups; channels are numbered as in the one that is simulated.
   std::shared_ptr<const Topology> topology = {};
   Vector<Vector<DeviceId>> devices;  // [simulated device]: those of `topology` that it stands for; its own comes first

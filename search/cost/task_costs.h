@@ -82,7 +82,8 @@ class TaskCostModel {
   KernelCosts& kernels_;
   CommunicationModel communication_;
   const Replicas* const replicas_;
-  // Of simulated holders of parameters: all that they stand for, ascending, and by the first of these the simulated one.
+  // Of simulated holders of parameters: all that they stand for, ascending, and by the first of these the simulated
+  // one.
   std::map<Vector<DeviceId>, std::pair<Vector<DeviceId>, std::unordered_map<DeviceId, DeviceId>>> holders_of_all_;
   const Vector<Edge> edges_;
   Vector<KernelUse> uses_;                                             // by operator

@@ -126,8 +126,8 @@ void check_chunks(const Parallelism& parallelism, int layers) {
 
 constexpr int no_layer = -1;
 
-// By operator, for recomputation: none in front of the first layer (embeddings) and behind the last one, where layers are
-// as long as their neighbours; with fewer than three of them that is not known.
+// By operator, for recomputation: none in front of the first layer (embeddings) and behind the last one, where layers
+// are as long as their neighbours; with fewer than three of them that is not known.
 Vector<int> layer_or_none_of_operators(const Graph& graph, const Vector<OperatorId>& layers) {
   Vector<int> result = layer_of_operators(graph, layers);
   const int count = layers.count();

@@ -62,9 +62,9 @@ struct Parallelism {
   bool recompute = false, selective = false;  // of whole layers; of some operators
   bool sequence_parallel = true, fused_loss = false;
   std::string attention = "fused", framework = "none";
-  std::string reduce = "";          // "f32", "bf16"; empty: as the framework does by itself
-  Vector<int> layers = {};          // [chunk]; empty: as many as in the others, or one more
-  int recompute_layers = 0;         // of each chunk; 0: all
+  std::string reduce = "";                       // "f32", "bf16"; empty: as the framework does by itself
+  Vector<int> layers = {};                       // [chunk]; empty: as many as in the others, or one more
+  int recompute_layers = 0;                      // of each chunk; 0: all
   std::optional<bool> overlaps_reductions = {};  // of gradients with backward; none: ff::overlaps_reductions
   bool early_stop = true;                        // of recomputation, where the framework's can end early
   int expert = 1, context = 1;

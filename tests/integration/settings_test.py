@@ -175,7 +175,8 @@ class Settings(unittest.TestCase):
                 ("--pipeline-model-parallel-size 4 --account-for-loss-in-pipeline-split "
                  "--account-for-embedding-in-pipeline-split", "9 layers, with embedding or loss, are not divided by 4"),
                 ("--account-for-embedding-in-pipeline-split --pipeline-model-parallel-size 4 "
-                 "--num-layers-per-virtual-pipeline-stage 3", "the 8 layers, with embedding or loss, are not divisible")):
+                 "--num-layers-per-virtual-pipeline-stage 3",
+                 "the 8 layers, with embedding or loss, are not divisible")):
             with self.subTest(arguments=arguments):
                 error = self.program(BUILD / "ffsearch", "simulate", "--graph", "g.json", "--topo",
                                      ROOT / "topologies/p100-2x4.json", "--cost", "analytic", "--megatron", arguments,

@@ -33,8 +33,8 @@ void Recomputation::add() {
   start_segments(begin, segments);
 }
 
-// The parts of each segment's last operator, of those that are recomputed and those that read them; by first task of the
-// segment.
+// The parts of each segment's last operator, of those that are recomputed and those that read them; by first task of
+// the segment.
 std::map<int32_t, Recomputation::Parts> Recomputation::last_of_segments(int32_t begin, int32_t end,
                                                                         Segments& segments) const {
   std::map<int32_t, Parts> last;
@@ -44,7 +44,8 @@ std::map<int32_t, Recomputation::Parts> Recomputation::last_of_segments(int32_t 
     if (!parts.empty() && parts[0].first < op) parts.clear();
     parts.emplace_back(op, part);
   };
-  for (int32_t task = begin; task < end; ++task) add(task, draft_.result.tasks[task].op, draft_.result.tasks[task].part);
+  for (int32_t task = begin; task < end; ++task)
+    add(task, draft_.result.tasks[task].op, draft_.result.tasks[task].part);
   for (const Reader& reader : readers_) add(reader.recomputed, reader.op, reader.part);
   for (auto& [segment, parts] : last) sort_and_unique(parts);
   return last;
@@ -59,7 +60,8 @@ void Recomputation::start_segments(int32_t begin, Segments& segments) {
   Vector<Vector<int32_t>> gradients_of;  // by number: what it waits for
   for (const auto& [segment, parts] : last)
     for (const auto& [op, part] : parts)
-      if (int& known = number[backward_of(op, part)]; known < 0) known = gradients_of.count(), gradients_of.emplace_back();
+      if (int& known = number[backward_of(op, part)]; known < 0)
+        known = gradients_of.count(), gradients_of.emplace_back();
   for (const auto& [before, after] : draft_.order())
     if (number[after] >= 0) gradients_of[number[after]].push_back(before);
   const auto forward_of = [&](OperatorId op, int32_t part) { return draft_.last(Direction::forward, op, part); };

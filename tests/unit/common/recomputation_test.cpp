@@ -114,9 +114,9 @@ TEST_CASE("what is recomputed is not kept") {
   // Steps: a b c d loss loss' d' (a b again) c' b' a', and updates.
   CHECK(life(plain, output, 0).first == 0);
   CHECK(life(plain, output, 0).second > 7);
-  CHECK(life(with_two, output, 0) == std::pair(0, 1));              // read by b's forward alone
-  CHECK(life(with_two, output, 1) == std::pair(1, 2));              // c's backward reads what is computed again
-  CHECK(life(with_two, recomputed_output, 0).first == 8);            // after d's backward
+  CHECK(life(with_two, output, 0) == std::pair(0, 1));     // read by b's forward alone
+  CHECK(life(with_two, output, 1) == std::pair(1, 2));     // c's backward reads what is computed again
+  CHECK(life(with_two, recomputed_output, 0).first == 8);  // after d's backward
   CHECK(life(with_two, recomputed_output, 1).first == 9);
 }
 

@@ -291,8 +291,8 @@ TEST_CASE("gradients are reduced with or after backward, as is faster") {
   }
 }
 
-// 40 layers on 16 stages: with 2 chunks each (1, then eight times 2, then 1) no stage has more than 3 layers, nor without
-// chunks.
+// 40 layers on 16 stages: with 2 chunks each (1, then eight times 2, then 1) no stage has more than 3 layers, nor
+// without chunks.
 TEST_CASE("chunks are looked at where stages do not divide the layers") {
   SettingsSearchOptions options;
   options.pinned.pipeline = 16;

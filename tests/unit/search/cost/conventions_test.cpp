@@ -436,7 +436,8 @@ TEST_CASE("reduce=f32 is DeepSpeed's BF16_Optimizer, which adds up and reduces f
   CHECK(!own.all_reduces_gradients);
 }
 
-TEST_CASE("gradients are reduced after backward in pipelines, and by Megatron-LM and DeepSpeed, unless settings say else") {
+TEST_CASE(
+    "gradients are reduced after backward in pipelines, and by Megatron-LM and DeepSpeed, unless settings say else") {
   const auto overlaps = [](const std::string& settings) { return overlaps_reductions(parse_parallelism(settings)); };
   CHECK(!overlaps("framework=megatron"));
   CHECK(overlaps("framework=megatron,overlap_grad_reduce=on"));

@@ -47,7 +47,8 @@ TEST_CASE("where the state of a simulation comes back, further micro-batches tak
     settings.overlaps_reductions =
         settings.synchronization == Synchronization::parameter_server || random.between(0, 2) > 0;
     const int few = static_cast<int>(random.between(3, 14)), further = static_cast<int>(random.between(1, 9));
-    CAPTURE(seed, few, further, to_string(settings.synchronization), settings.recompute.size(), settings.overlaps_reductions);
+    CAPTURE(seed, few, further, to_string(settings.synchronization), settings.recompute.size(),
+            settings.overlaps_reductions);
     try {
       graph_of_batch(of_one, few);
     } catch (const InputError&) {
