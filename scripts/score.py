@@ -156,6 +156,8 @@ def settings_of(row):
     parts["framework"] = ("deepspeed" if "deepspeed" in framework else "internevo" if "internevo" in framework else
                           "megatron" if "megatron" in framework else
                           "composer" if "llm-foundry" in framework else "fsdp")
+    if parts["framework"] == "megatron":
+        parts["overlap_grad_reduce"] = "off"  # by default, and before 2023 always: plans may choose it
     if hybrid or (zero[1:2] == ["over"] and zero[2] != "all"):
         parts["shard_group"] = min(8, number(row, "gpus")) if hybrid else int(zero[2])
     if reduction_of(row):
