@@ -77,7 +77,7 @@ ShapeCosts costs_of_shape(const Parallelism& parallelism, const Graph& graph, co
   const MemoryModel::Needs needs =
       one.evaluator().memory_model().needs(details.strategy, details.tasks, issued, TransferBuffers::on_demand);
   result.parameters = needs.parameters;
-  if (parallelism.recompute) {  // estimates do not know what is recomputed
+  if (one.evaluator().builder().recomputes()) {  // estimates do not know what is recomputed
     for (const DeviceId device : simulated.devices.indices()) {
       result.one.push_back(needs.bytes(device));
       result.further.push_back(kept_for_backward(details.tasks, needs.plans[device]));
@@ -188,7 +188,7 @@ class SettingsSearch {
     Nanoseconds estimate = 0;
   };
   // tp, pp, cp, ep, samples of a micro-batch, recomputation, sharded gradients or parameters
-  using Shape = std::tuple<int, int, int, int, int64_t, bool, Synchronization>;
+  using Shape = std::tuple<int, int, int, int, int64_t, bool, bool, Synchronization>;
 
   bool given(const char* key) const { return options_.given.contains(key); }
 
@@ -197,6 +197,9 @@ class SettingsSearch {
     return result_.best.count() >= options_.top &&
            static_cast<double>(bound) * (1 - below) > static_cast<double>(result_.best.back().makespan);
   }
+
+  // torchtitan can, and recomputes all layers or none.
+  bool recomputes_selectively() const { return options_.pinned.framework == "fsdp"; }
 
   int micro_batches(const Parallelism& parallelism) const {
     return static_cast<int>(graph_.batch_size / parallelism.data / parallelism.micro_batch);
@@ -326,7 +329,7 @@ class SettingsSearch {
         (given("dp") && shape.data != options_.pinned.data) || graph_.batch_size % shape.data != 0)
       return {};
     if (!given("sharding")) shape.synchronization = Synchronization::all_reduce;
-    if (!given("recompute")) shape.recompute = false;
+    if (!given("recompute")) shape.recompute = shape.selective = false;
     if (!given("overlap_grad_reduce") && shape.framework == "megatron" && shape.pipeline == 1)
       shape.overlaps_reductions = true;
     Vector<Parallelism> result;
@@ -366,7 +369,10 @@ class SettingsSearch {
     if (!known) return;
     for (const Parallelism& shape : shapes) {
       const Vector<int> of_stage = chunks(shape);
-      result_.settings += of_stage.count() * (given("recompute") ? 1 : 2) *
+      result_.settings += of_stage.count() *
+                          (given("recompute")         ? 1
+                           : recomputes_selectively() ? 3
+                                                      : 2) *
                           (given("sharding") || shape.data == 1 ? 1
                            : shape.pipeline > 1                 ? 2
                                                                 : 4);
@@ -383,8 +389,8 @@ class SettingsSearch {
     own.chunks = 1;
     if (own.synchronization == Synchronization::sharded_optimizer) own.synchronization = Synchronization::all_reduce;
     if (own.pipeline != own.layers.count()) own.layers.clear();
-    const Shape shape{own.tensor,      own.pipeline,  own.context,        own.expert,
-                      own.micro_batch, own.recompute, own.synchronization};
+    const Shape shape{own.tensor,      own.pipeline,  own.context,   own.expert,
+                      own.micro_batch, own.recompute, own.selective, own.synchronization};
     const auto found = shapes_.find(shape);
     if (found != shapes_.end()) return found->second ? &*found->second : nullptr;
     std::optional<ShapeCosts>& costs = shapes_[shape];
@@ -438,9 +444,10 @@ class SettingsSearch {
     ++result_.exceed_memory;
     Parallelism smaller = parallelism;
     if (!given("recompute") && !smaller.recompute) {
-      smaller.recompute = true;
+      smaller.selective = recomputes_selectively() && !smaller.selective;  // first that
+      smaller.recompute = !smaller.selective;
       add_if_it_fits(smaller);
-      smaller.recompute = parallelism.recompute;
+      smaller.recompute = parallelism.recompute, smaller.selective = parallelism.selective;
     }
     if (given("sharding") || smaller.data == 1 || smaller.pipeline > 1 || !is_sharded(smaller.synchronization) ||
         smaller.synchronization == Synchronization::sharded_parameters)
@@ -490,7 +497,7 @@ class SettingsSearch {
                                         topology_,
                                         costs_,
                                         !given("layers"),
-                                        !given("recompute") && !given("recompute_layers"),
+                                        !given("recompute") && !given("recompute_layers") && !recomputes_selectively(),
                                         !given("overlap_grad_reduce"),
                                         stop_};
     Vector<SettingsPrediction> from(result_.best.begin(), result_.best.begin() + std::min(most, result_.best.count()));

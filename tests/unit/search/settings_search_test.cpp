@@ -305,4 +305,32 @@ TEST_CASE("chunks are looked at where stages do not divide the layers") {
   CHECK(chunks == std::set<int>{1, 2});  // three would be more than there are layers
 }
 
+TEST_CASE("selective recomputation of FSDP is looked at where none exceeds memory") {
+  const Graph graph = load_graph(FF_SOURCE_DIR "/graphs/gpt2-small.json", 64);
+  Topology topology = committed_topology("dgx-a100-1");
+  Parallelism settings{.tensor = 1,
+                       .pipeline = 1,
+                       .data = 8,
+                       .micro_batch = 8,
+                       .synchronization = Synchronization::sharded_parameters,
+                       .framework = "fsdp"};
+  const SettingsPrediction none = predict_settings(settings, graph, topology, analytic());
+  settings.selective = true;
+  const SettingsPrediction selective = predict_settings(settings, graph, topology, analytic());
+  settings.selective = false, settings.recompute = true;
+  const SettingsPrediction full = predict_settings(settings, graph, topology, analytic());
+  CHECK(none.memory_bytes > selective.memory_bytes);
+  CHECK(selective.memory_bytes > full.memory_bytes);
+  CHECK(none.makespan < selective.makespan);
+  CHECK(selective.makespan < full.makespan);
+  topology.models[0].memory_bytes = (none.memory_bytes + selective.memory_bytes) / 2;
+  SettingsSearchOptions options;
+  options.pinned = settings;
+  options.given = {"tp", "pp", "micro_batch", "sharding", "framework"};
+  const SettingsSearchResult found = searched(graph, topology, options);
+  REQUIRE(!found.best.empty());
+  CHECK(found.best[0].parallelism.selective);
+  CHECK(found.best[0].makespan == selective.makespan);
+}
+
 }  // namespace ff
