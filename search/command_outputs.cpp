@@ -60,6 +60,7 @@ SearchReport describe(const Problem& problem, const Evaluator::Details& details)
   report.tasks = details.tasks.tasks.count();
   report.micro_batches = problem.settings.micro_batches;
   report.recompute = problem.settings.recompute;
+  report.overlaps_reductions = problem.settings.overlaps_reductions;
   report.precision = problem.settings.precision;
   report.sharding = written_sharding(problem.settings);
   for (int t : details.tasks.tasks.indices()) {

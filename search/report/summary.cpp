@@ -114,6 +114,7 @@ std::string settings_text(const SearchReport& report, int64_t batch_size) {
   if (report.sharding != "none" || report.chosen.sharding)
     text += padded("sharding") + (report.sharding == "none" ? "none" : sharding_text(report.sharding)) +
             chosen(report.chosen.sharding);
+  if (!report.overlaps_reductions) text += padded("gradients") + "reduced after backward\n";
   if (report.precision != Precision::fp32)
     text += padded("precision") + std::string(to_string(report.precision)) + "\n";
   if (report.chosen.recompute)
@@ -186,6 +187,7 @@ Json report_to_json(const SearchReport& report) {
       {"micro_batches", report.micro_batches},
       {"sharding", report.sharding},
       {"recompute", report.recompute},
+      {"overlap_grad_reduce", report.overlaps_reductions},
       {"precision", to_string(report.precision)},
       {"predicted_fifo_us", to_us(report.predicted_fifo)},
       {"lower_bound_us", to_us(report.lower_bound)},

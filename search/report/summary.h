@@ -31,6 +31,7 @@ struct SearchReport {
   std::string chain_hash;  // "" for algorithms without a chain
   Nanoseconds predicted = 0, lower_bound = 0;
   Nanoseconds predicted_fifo = 0;  // with tasks in the order in which they become ready
+  bool overlaps_reductions = true;
   int micro_batches = 1;
   Vector<std::string> recompute;  // patterns
   std::string sharding = "none";  // sharding_name

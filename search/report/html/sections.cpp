@@ -85,6 +85,7 @@ std::string settings_sentence(const Problem& problem, const SearchReport& report
     add(std::to_string(report.micro_batches) + " micro-batches" +
         (report.fifo_order ? "" : " in " + report.task_order + " order"));
   if (report.sharding != "none") add("sharding " + report.sharding);
+  if (!report.overlaps_reductions) add("gradients reduced after backward");
   for (const int p : report.recompute.indices()) add((p == 0 ? "recomputation of " : "") + report.recompute[p]);
   if (report.precision != Precision::fp32) add("precision " + std::string(to_string(report.precision)));
   if (const auto& optimizer = problem.whole().optimizer; optimizer && optimizer->kind != OptimizerKind::sgd)
