@@ -5,14 +5,15 @@
 // forward pass, a `recompute` task for each part, fills buffers of its own for backward. It reads again what it read
 // before: an input that is the output of another recomputed operator's part on the same device, used where it lies, is
 // recomputed too. All other inputs are kept from forward: those of operators that are not recomputed, and those that
-// came from other devices or were assembled from pieces. So nothing is sent a second time.
+// came from other devices or were assembled from pieces. So nothing is sent a second time. Operators that are not
+// recomputed themselves read the second output, too, in their backward pass, where they read it where it lies.
 //
 // Of what is recomputed, backward may read nothing: the output of a layer's last product is added to the residual, and
 // no gradient needs it. Such an operator is dropped with its segment, and not computed again. PyTorch's checkpoints end
 // there, too (torch.utils.checkpoint without reentrance, "early stop", since 2.1); Megatron-LM's do not.
 //
 // Parts on one device that read each other's recomputed outputs form a segment. It is recomputed when the gradient of
-// its last operator's output is there.
+// the output of its last operator, or of the last that reads it in its backward pass, is there.
 #pragma once
 
 #include "common/graph.h"

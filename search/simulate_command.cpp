@@ -238,6 +238,7 @@ void replace_by_flags(StrategyFile& file, const SimulateOptions& options) {
   if (options.synchronization) {
     file.settings.synchronization = *options.synchronization;
     file.settings.sharding.clear();
+    if (*options.synchronization == Synchronization::parameter_server) file.settings.overlaps_reductions = true;
   }
   if (!options.sharding.empty()) {
     try {

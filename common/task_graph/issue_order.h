@@ -14,11 +14,12 @@ std::string task_name(const TaskGraphBuilder& builder, const TaskGraph& tasks, i
 // A total order of all tasks that respects the task graph, from what each task is alone, so that the order of one
 // device's tasks is that of all devices': forward operator by operator, backward in reverse; of an operator statistics,
 // their reductions, part by part the task and right after it the transfers of its data, then collectives; after the
-// backward pass of the last operator of a parameter group its synchronization and updates; where parameters have owners
-// instead after everything all barriers, then unit by unit the gradients' transfers to the owner, its update, the
-// values' transfers, the other updates. What ffexec follows when a strategy file has no (fitting) issue order. With
-// on-demand transfer buffers, what brings activations stands right in front of the first task that reads them, and a
-// collective of gradients right after the last task that adds to it.
+// backward pass of the last operator of a parameter group its synchronization and updates, or all of these after
+// backward (StrategySettings::overlaps_reductions); where parameters have owners instead after everything all barriers,
+// then unit by unit the gradients' transfers to the owner, its update, the values' transfers, the other updates. What
+// ffexec follows when a strategy file has no (fitting) issue order. With on-demand transfer buffers, what brings
+// activations stands right in front of the first task that reads them, and a collective of gradients right after the
+// last task that adds to it.
 Vector<int> default_issue_order(const TaskGraphBuilder& builder, const TaskGraph& tasks,
                                 TransferBuffers buffers = TransferBuffers::preallocated);
 // An order of all tasks, of all devices, changed to one for on-demand transfer buffers: what brings activations stands

@@ -1,6 +1,5 @@
 // Ranks as threads of one process: for tests, for the one-device run of --verify, and for ffexec without mpirun (one
-// rank, on the calling thread). All-reduces add in rank order, so
-// results are deterministic.
+// rank, on the calling thread). All-reduces add in rank order, so results are deterministic.
 #pragma once
 
 #include <functional>

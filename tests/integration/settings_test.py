@@ -183,6 +183,13 @@ class Settings(unittest.TestCase):
                                      code=1)
                 self.assertIn(message, error)
 
+    def test_parameter_servers_instead_of_reductions_after_backward(self):
+        self.make_graph("llama", batch=32)
+        self.assertFalse(self.simulate("pp=2,micro_batch=2")["overlap_grad_reduce"])
+        simulate = (BUILD / "ffsearch", "simulate", "--cost", "analytic", "--json", "--strategy")
+        self.program(*simulate, "s.json", "--synchronization", "parameter-server", "--out", "t.json")
+        self.assertTrue(json.loads(self.program(*simulate, "t.json"))["overlap_grad_reduce"])
+
     def test_plans_for_a_framework_follow_its_conventions(self):
         self.make_graph("llama", batch=32)
         plan = ("plan", "--graph", "g.json", "--topo", ROOT / "topologies/dgx-a100-1.json", "--optimizer", "adamw",
