@@ -108,8 +108,8 @@ TEST_CASE("random strategies in bf16 compute what one device computes in bf16, w
 }
 
 // By hand: FF_EQUIVALENCE_SEEDS=5000-8000 tests/test_executor "[bf16-sweep]". Two of 3,000 cases exceeded the bound:
-// seeds 70483 and 81322; both agree in fp32. In both the first gradients that differ are of a layer with a relu, as if
-// an input near 0 had another sign in another order of sums. That was not traced to the number.
+// seeds 70483 and 81322; both agree in fp32. What differs are gradients of a layer with a relu and of those in front of
+// it, as if an input near 0 had another sign in another order of sums. That was not traced to the number.
 TEST_CASE("sweep of random strategies in bf16, as many as asked for", "[.][bf16-sweep]") {
   const char* asked = std::getenv("FF_EQUIVALENCE_SEEDS");
   REQUIRE(asked);
