@@ -115,6 +115,15 @@ def stops_early(row):
     return "FSDP PURE" not in row.get("framework", "")
 
 
+def compiled(row):
+    """Whether torch.compile makes one kernel of a norm. fms-fsdp's and torchtitan's tables say so; of those on A100 the
+    configuration files of that time (torchtitan, train_configs, 24 April 2024) have compile = false, and for 8b and 13b
+    norms in one kernel of its own (fused_rmsnorm), for 70b a sequence of kernels (rmsnorm)."""
+    note = row.get("note", "")
+    torchtitan_2024 = "torchtitan" in row.get("framework", "") and row["gpu"].startswith("A100")
+    return "no compile" not in note and "eager" not in note and not (torchtitan_2024 and "70b" in row["model"])
+
+
 def recomputation_of(row):
     """Settings. torchtitan has selective recomputation by operator, and of every so many layers, by default every other
     (selective_ac_option, "op" and "2"): as many as the first half of them, which takes as long."""
@@ -162,6 +171,8 @@ def settings_of(row):
         parts["shard_group"] = min(8, number(row, "gpus")) if hybrid else int(zero[2])
     if reduction_of(row):
         parts["reduce"] = reduction_of(row)
+    if not compiled(row):
+        parts["compile"] = "off"
     if parts["recompute"] == "full" and not stops_early(row):
         parts["early_stop"] = "off"
     if (parts["tp"] > 1 and row.get("sequence_parallel") == "0" and

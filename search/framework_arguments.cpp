@@ -378,9 +378,9 @@ class Torchtitan {
     if (const std::string of = text("activation_checkpoint.selective_ac_option", "2"); own.selective && of != "op")
       refuse("activation_checkpoint.selective_ac_option",
              "found \"" + of + "\", expected op: recomputation of every so many layers is not among the settings");
-    if (const std::string stop = text("activation_checkpoint.early_stop", "false"); stop == "true" || stop == "false")
-      own.early_stop = !own.recompute || stop == "true";
-    else refuse("activation_checkpoint.early_stop", "found \"" + stop + "\", expected true, false");
+    own.early_stop = flag("activation_checkpoint.early_stop", false) || !own.recompute;
+    // [training] had it until 2025.
+    own.compiled = flag("compile.enable", flag("training.compile", false));
     const std::string optimizer = text("optimizer.name", "AdamW");
     result_.optimizer = optimizer == "AdamW" ? "adamw" : optimizer == "Adam" ? "adam" : "";
     if (result_.optimizer.empty()) refuse("optimizer.name", "found \"" + optimizer + "\", expected Adam, AdamW");
@@ -398,6 +398,11 @@ class Torchtitan {
     read_.insert(key);
     const auto found = values_.find(key);
     return found == values_.end() ? otherwise : found->second;
+  }
+  bool flag(const std::string& key, bool otherwise) {
+    const std::string value = text(key, otherwise ? "true" : "false");
+    if (value != "true" && value != "false") refuse(key, "found \"" + value + "\", expected true, false");
+    return value == "true";
   }
   int64_t number(const std::string& key, int64_t otherwise) {
     const std::string value = text(key, "");

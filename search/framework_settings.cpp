@@ -140,6 +140,7 @@ FrameworkSettings torchtitan_file(const Parallelism& plan, const Graph& graph, i
                    "\"\n";
   if (plan.selective) settings.text += "selective_ac_option = \"op\"\n";
   if (plan.recompute) settings.text += std::string("early_stop = ") + (plan.early_stop ? "true" : "false") + "\n";
+  settings.text += std::string("\n[compile]\nenable = ") + (plan.compiled ? "true" : "false") + "\n";
   if (!overlaps_reductions(plan) && plan.pipeline == 1)
     settings.not_there.push_back("overlap_grad_reduce=off: torchtitan reduces gradients during backward");
   add_optimizer_and_limits(settings, plan, graph);

@@ -159,6 +159,9 @@ class AnalyticKernel {
                  double tflops) const {
     const double times = replication(definition, part);
     const double elements = static_cast<double>(definition.input_block(0, part).volume()) * times;
+    if (conventions_.eager_norms && definition.type() == "rms_norm")
+      return moved_us(elements * (backward ? eager_norm_backward_bytes : eager_norm_forward_bytes),
+                      "RMS norm by elementwise kernels");
     double bytes = work.bytes * times, copied = 0;
     // The gradients of parameters are a kernel of their own, which reads two arrays.
     if (backward) bytes += 2.0 * elements * static_cast<double>(bytes_of(definition.inputs()[0].type, int64_t{1}));

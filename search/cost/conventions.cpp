@@ -56,9 +56,14 @@ double framework_attention_bytes(const OperatorDefinition& definition, const Blo
     arrays += backward ? scattered_arrays * projected + gathered_arrays * output
                        : gathered_arrays * projected + scattered_arrays * output;
   }
-  if (conventions.rotary_kernel && attention->rotary())
-    arrays += (backward && conventions.recomputes_keys ? 4.0 : 2.0) * static_cast<double>(attention->turned(widths));
-  return arrays * static_cast<double>(size_of(definition.outputs()[0].type));
+  double bytes = arrays * static_cast<double>(size_of(definition.outputs()[0].type));
+  if (conventions.rotary_kernel && attention->rotary()) {
+    const double once = conventions.eager_norms
+                            ? eager_rotation_bytes
+                            : 2.0 * static_cast<double>(size_of(definition.outputs()[0].type));  // read, written
+    bytes += (backward && conventions.recomputes_keys ? 2 : 1) * once * static_cast<double>(attention->turned(widths));
+  }
+  return bytes;
 }
 
 Graph with_conventions(Graph graph, const FrameworkConventions& conventions) {

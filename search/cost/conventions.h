@@ -39,6 +39,9 @@ struct FrameworkConventions {
   bool eager_gates = false;
   // Norms read f32 copies of their inputs (InternEvo's modeling_internlm.py of July 2023: norm1(residual.float())).
   bool norms_in_f32 = false;
+  // Without torch.compile RMS norms and the rotation of queries and keys are sequences of elementwise kernels on f32
+  // copies, as models of Llama write them in PyTorch (eager_norm_forward_bytes).
+  bool eager_norms = false;
   // Norms, with these copies, and one of two residual additions are computed again in front of backward
   // (dropout_selective_checkpoint there, where layers are not recomputed).
   bool recomputes_norms = false;
@@ -134,6 +137,17 @@ constexpr double internevo_step_streams = (10 + 10 + 4 + 6 + 8) / 4.0 - clipping
 // For each element. Copy to f32 and its gradient's back: 2 and 4 bytes. A norm in f32 has 4 for 2 in its input and its
 // input's gradient: forward 2 more, backward (the input is read twice) 6.
 constexpr double norm_copy_bytes = 6, f32_norm_forward_bytes = 2, f32_norm_backward_bytes = 6;
+// For each element of a RMS norm in bf16, as torchtitan (models/norms.py, RMSNorm), fms (modules/layernorm.py) and
+// transformers (LlamaRMSNorm) write it. Forward: copy to f32 (2 + 4), square (4 + 4), mean (4), product with the rows'
+// inverse root (4 + 4), copy to bf16 (4 + 2), product with the weights (2 + 2). Backward: both gradients of that product
+// (2 + 2, and 4 + 2 and their sum, 2), gradient of the copy (2 + 4), of the product with the rows' root: for the copy
+// (4 + 4) and for the root (8 + 4, sum 4); of the mean (4), of the square (pow_backward: power 4 + 4, times two 4 + 4,
+// times gradient 8 + 4), the sum of the copy's two gradients (8 + 4), and its gradient in bf16 (4 + 2).
+constexpr double eager_norm_forward_bytes = 6 + 8 + 4 + 8 + 6 + 4,
+                 eager_norm_backward_bytes = 12 + 6 + 8 + 16 + 4 + 28 + 12 + 6;
+// For each element that is turned, each pass: copy to f32 (2 + 4), complex product (4 + 4), copy to bf16 (4 + 2), as
+// apply_rotary_emb of Llama's models.
+constexpr double eager_rotation_bytes = 20;
 // Forward of a norm in f32: 4 bytes read, 2 written; of the addition, half of 6.
 constexpr double recomputed_norm_bytes = 6, recomputed_addition_bytes = 3;
 

@@ -16,26 +16,13 @@ namespace ff {
 namespace {
 
 const Vector<std::string>& keys() {
-  static const Vector<std::string> all = {"tp",
-                                          "pp",
-                                          "vp",
-                                          "dp",
-                                          "cp",
-                                          "ep",
-                                          "sharding",
-                                          "recompute",
-                                          "micro_batch",
-                                          "attention",
-                                          "loss",
-                                          "sequence_parallel",
-                                          "framework",
-                                          "layers",
-                                          "recompute_layers",
-                                          "precision",
-                                          "reduce",
-                                          "early_stop",
-                                          "shard_group",
-                                          "overlap_grad_reduce"};
+  static const Vector<std::string> all = {"tp",        "pp",          "vp",
+                                          "dp",        "cp",          "ep",
+                                          "sharding",  "recompute",   "micro_batch",
+                                          "attention", "loss",        "sequence_parallel",
+                                          "framework", "layers",      "recompute_layers",
+                                          "precision", "reduce",      "early_stop",
+                                          "compile",   "shard_group", "overlap_grad_reduce"};
   return all;
 }
 
@@ -257,6 +244,7 @@ Parallelism parse_parallelism(const std::string& text) {
     else if (key == "reduce") result.reduce = one_of(key, value, {"f32", "bf16"});
     else if (key == "overlap_grad_reduce") result.overlaps_reductions = one_of(key, value, {"on", "off"}) == "on";
     else if (key == "early_stop") result.early_stop = one_of(key, value, {"on", "off"}) == "on";
+    else if (key == "compile") result.compiled = one_of(key, value, {"on", "off"}) == "on";
     else if (key == "loss") result.fused_loss = one_of(key, value, {"unfused", "fused"}) == "fused";
     else if (key == "layers") result.layers = numbers_of_layers(value);
     else if (key == "recompute_layers") result.recompute_layers = static_cast<int>(number(key, value));
@@ -283,6 +271,10 @@ Parallelism parse_parallelism(const std::string& text) {
   if (!result.early_stop && !runs_fsdp(result))
     throw InputError(
         "early_stop=off: says where recomputation of framework=fsdp or composer ends, and neither is given");
+  if (!result.compiled && !runs_fsdp(result) && result.framework != "deepspeed")
+    throw InputError(
+        "compile=off: says that a model runs without torch.compile, and framework is none of fsdp, composer, "
+        "deepspeed");
   if (result.chunks > 1 && result.pipeline == 1) throw InputError("vp: chunks of layers need stages, pp above 1");
   return result;
 }
@@ -324,6 +316,7 @@ FrameworkConventions conventions_of(const Parallelism& parallelism, int64_t batc
   result.autograd_copies = true;
   result.eager_gates = parallelism.framework != "megatron";
   result.norms_in_f32 = internevo;
+  result.eager_norms = !parallelism.compiled;
   result.recomputes_norms = internevo && !parallelism.recompute;
   result.rotary_kernel = true;
   const int64_t micro_batches =
@@ -378,6 +371,7 @@ std::string to_string(const Parallelism& parallelism) {
     text += (chunk == 0 ? ",layers=" : ":") + std::to_string(parallelism.layers[chunk]);
   if (parallelism.attention != "fused") text += ",attention=" + parallelism.attention;
   if (parallelism.fused_loss) text += ",loss=fused";
+  if (!parallelism.compiled) text += ",compile=off";
   if (!parallelism.sequence_parallel) text += ",sequence_parallel=off";
   if (parallelism.framework != "none") text += ",framework=" + parallelism.framework;
   if (const bool overlaps = overlaps_reductions(parallelism); overlaps != overlaps_by_default(parallelism))

@@ -20,6 +20,8 @@
 //   recompute_layers   with recompute=full: so many of the first layers of each chunk are recomputed; default: all
 //   early_stop         with framework=fsdp or composer: on: recompute=full ends where backward has no use for more, as
 //                      PyTorch's does since 2.1; off: at a layer's end, as before that
+//   compile            with framework=fsdp, composer or deepspeed: on: torch.compile makes one kernel of a RMS norm, and
+//                      of the rotation of queries and keys; off: they are sequences of elementwise kernels
 //   ep                 data-parallel groups that split the experts, neighbouring ones (GShard: Lepikhin et al. 2020)
 //   cp                 devices that split the length of every operator, attention's queries too (context parallelism:
 //                      Liu et al. 2023, arXiv 2310.01889)
@@ -67,6 +69,7 @@ struct Parallelism {
   int recompute_layers = 0;                      // of each chunk; 0: all
   std::optional<bool> overlaps_reductions = {};  // of gradients with backward; none: ff::overlaps_reductions
   bool early_stop = true;                        // of recomputation, where the framework's can end early
+  bool compiled = true;                          // by torch.compile, where the framework is PyTorch's
   int expert = 1, context = 1;
   int shard_group = 0;                               // data-parallel ranks that split the state; 0: all
   int of_layer() const { return tensor * context; }  // devices of a data-parallel group that split each layer

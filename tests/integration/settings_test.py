@@ -320,14 +320,17 @@ class Settings(unittest.TestCase):
         found = json.loads(simulate("[model]\nname = \"llama3\"\n[training]  # of all\nlocal_batch_size = 2\n"
                                     "[parallelism]\ndata_parallel_shard_degree = -1\n"))
         self.assertEqual(found["note"], "tp=1,pp=1,vp=1,dp=8,micro_batch=2,sharding=parameters,recompute=none,"
-                                        "framework=fsdp")
+                                        "compile=off,framework=fsdp")
         self.assertEqual(found["ignored_arguments"], ["model.name"])
         for stop, ends in (("", ",early_stop=off"), ("early_stop = false\n", ",early_stop=off"),
                            ("early_stop = true\n", "")):
             found = json.loads(simulate("[activation_checkpoint]\nmode = \"full\"\n" + stop))
-            self.assertIn(f",recompute=full{ends},framework=fsdp", found["note"])
+            self.assertIn(f",recompute=full{ends},compile=off,framework=fsdp", found["note"])
+        for text in ("[compile]\nenable = true\n", "[training]\ncompile = true\n"):
+            self.assertNotIn("compile", json.loads(simulate(text))["note"])
         for text, message in (
                 ("[activation_checkpoint]\nmode = \"full\"\nearly_stop = 1\n", 'found "1", expected true, false'),
+                ("[compile]\nenable = yes\n", 'compile.enable: found "yes", expected true, false'),
                 ("[training]\nlocal_batch_size\n",
                  "run.toml: line 2: found \"local_batch_size\", expected key = value"),
                 ("[parallelism]\ndata_parallel_replicate_degree = 2\ndata_parallel_shard_degree = 4\n",

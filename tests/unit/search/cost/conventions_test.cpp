@@ -397,6 +397,9 @@ TEST_CASE("padded sequences are gathered and scattered, queries and keys turned,
   CHECK(moved(turned, false, "framework=fsdp") == 2 * 2 * 512);
   CHECK(moved(turned, true, "framework=fsdp") == 2 * 2 * 512);
   CHECK(moved(turned, false, "framework=none") == 0);
+  CHECK(moved(turned, false, "framework=fsdp,compile=off") == 20 * 512);
+  CHECK(moved(turned, true, "framework=fsdp,compile=off") == 20 * 512);
+  CHECK(moved(turned, true, "framework=fsdp,compile=off,recompute=selective") == 2 * 20 * 512);
   const OperatorDefinition& attention = *graph.operators[1].definition;
   FrameworkConventions conventions;
   const int64_t kept = framework_workspace_bytes(attention, attention.whole(), conventions);
@@ -506,6 +509,36 @@ TEST_CASE("early_stop says where FSDP's recomputation of a layer ends") {
 }
 
 // The norm's input [4, 8] has 32 elements.
+TEST_CASE("compile=off makes RMS norms sequences of elementwise kernels, and no other norms") {
+  const auto bytes =
+      [](const std::string& norm, Phase phase, const std::string& settings) {
+        const Graph graph =
+            parse_graph(
+                parse_json(graph_text(R"({"name":"fc","type":"linear","inputs":["x"],"attributes":{"out_features":8}},
+      {"name":"norm","type":")" + norm + R"(","inputs":["fc"]},
+      {"name":"loss","type":"softmax_cross_entropy","inputs":["norm","label"]})",
+                                      R"({"name":"x","shape":["batch",8],"dtype":"f32"})"),
+                           "graph"),
+                4, DataType::bf16);
+        return bytes_of(graph, 1, phase, conventions_of(parse_parallelism(settings)));
+      };
+  CHECK(bytes("rms_norm", Phase::forward, "framework=fsdp,compile=off") == Approx(32 * 36).epsilon(1e-3));
+  CHECK(bytes("rms_norm", Phase::backward, "framework=fsdp,compile=off") == Approx(32 * 92).epsilon(1e-3));
+  for (const Phase phase : {Phase::forward, Phase::backward}) {
+    CHECK(bytes("rms_norm", phase, "framework=fsdp") < 32 * 20);
+    CHECK(bytes("layer_norm", phase, "framework=composer,compile=off") ==
+          bytes("layer_norm", phase, "framework=composer"));
+  }
+  const Parallelism given = parse_parallelism("framework=deepspeed,compile=off");
+  CHECK(to_string(given).find(",compile=off,framework=deepspeed") != std::string::npos);
+  CHECK(to_string(parse_parallelism("framework=fsdp,compile=on")).find("compile") == std::string::npos);
+  for (const std::string without : {"", "framework=megatron,", "framework=internevo,"})
+    CHECK_THROWS_WITH(parse_parallelism(without + "compile=off"),
+                      "compile=off: says that a model runs without torch.compile, and framework is none of fsdp, "
+                      "composer, deepspeed");
+}
+
+// Likewise.
 TEST_CASE("norms of frameworks have a rate of their own, and InternEvo's read f32 copies") {
   const Graph graph =
       parse_graph(parse_json(graph_text(R"({"name":"fc","type":"linear","inputs":["x"],"attributes":{"out_features":8}},
