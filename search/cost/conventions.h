@@ -139,10 +139,10 @@ constexpr double internevo_step_streams = (10 + 10 + 4 + 6 + 8) / 4.0 - clipping
 constexpr double norm_copy_bytes = 6, f32_norm_forward_bytes = 2, f32_norm_backward_bytes = 6;
 // For each element of a RMS norm in bf16, as torchtitan (models/norms.py, RMSNorm), fms (modules/layernorm.py) and
 // transformers (LlamaRMSNorm) write it. Forward: copy to f32 (2 + 4), square (4 + 4), mean (4), product with the rows'
-// inverse root (4 + 4), copy to bf16 (4 + 2), product with the weights (2 + 2). Backward: both gradients of that product
-// (2 + 2, and 4 + 2 and their sum, 2), gradient of the copy (2 + 4), of the product with the rows' root: for the copy
-// (4 + 4) and for the root (8 + 4, sum 4); of the mean (4), of the square (pow_backward: power 4 + 4, times two 4 + 4,
-// times gradient 8 + 4), the sum of the copy's two gradients (8 + 4), and its gradient in bf16 (4 + 2).
+// inverse root (4 + 4), copy to bf16 (4 + 2), product with the weights (2 + 2). Backward: both gradients of that
+// product (2 + 2, and 4 + 2 and their sum, 2), gradient of the copy (2 + 4), of the product with the rows' root: for
+// the copy (4 + 4) and for the root (8 + 4, sum 4); of the mean (4), of the square (pow_backward: power 4 + 4, times
+// two 4 + 4, times gradient 8 + 4), the sum of the copy's two gradients (8 + 4), and its gradient in bf16 (4 + 2).
 constexpr double eager_norm_forward_bytes = 6 + 8 + 4 + 8 + 6 + 4,
                  eager_norm_backward_bytes = 12 + 6 + 8 + 16 + 4 + 28 + 12 + 6;
 // For each element that is turned, each pass: copy to f32 (2 + 4), complex product (4 + 4), copy to bf16 (4 + 2), as

@@ -20,8 +20,8 @@
 //   recompute_layers   with recompute=full: so many of the first layers of each chunk are recomputed; default: all
 //   early_stop         with framework=fsdp or composer: on: recompute=full ends where backward has no use for more, as
 //                      PyTorch's does since 2.1; off: at a layer's end, as before that
-//   compile            with framework=fsdp, composer or deepspeed: on: torch.compile makes one kernel of a RMS norm, and
-//                      of the rotation of queries and keys; off: they are sequences of elementwise kernels
+//   compile            with framework=fsdp, composer or deepspeed: on: torch.compile makes one kernel of a RMS norm,
+//                      and of the rotation of queries and keys; off: they are sequences of elementwise kernels
 //   ep                 data-parallel groups that split the experts, neighbouring ones (GShard: Lepikhin et al. 2020)
 //   cp                 devices that split the length of every operator, attention's queries too (context parallelism:
 //                      Liu et al. 2023, arXiv 2310.01889)
