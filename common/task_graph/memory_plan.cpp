@@ -50,7 +50,7 @@ class MemoryPlanner {
     if (shards_gradients(builder_.synchronization())) {
       Vector<ShardRounds> rounds;  // by group
       for (int group : builder_.groups().indices()) rounds.push_back(shard_rounds(builder_, group));
-      for (int i : plans_.indices()) plan_shards(i, rounds);
+      plan_shards(rounds);
     }
     for (MemoryPlan& plan : plans_) complete(plan);
     return std::move(plans_);
@@ -460,38 +460,66 @@ class MemoryPlanner {
     }
   }
 
-  void plan_shards(int index, const Vector<ShardRounds>& rounds) {
-    const Vector<int>& steps = plans_[index].steps;
-    std::unordered_map<int, int> step_of;  // by task
-    for (int s : steps.indices()) step_of[steps[s]] = s;
-    for (int s : steps.indices()) {
-      const Task& task = tasks_.tasks[steps[s]];
-      if (!is_parameter_collective(task.kind)) continue;
-      const SynchronizationUnit& unit = tasks_.units[task.unit];
-      if (!rounds[unit.group].gradients) continue;
-      const bool gathers = task.kind == TaskKind::parameter_all_gather;
-      if (gathers && !rounds[unit.group].parameters) continue;
-      const int64_t bytes = element_bytes * packed_elements(packed(unit).elements, unit.holder_count(),
-                                                            builder_.synchronization(unit.group));
-      int first_user = s, last_user = -1;
-      for (const auto& [op, number] : contributors_of(unit)) {
-        const Part* part = planned(op, number);
-        if (!part || part->plan != index) continue;
-        const Direction direction = gathers && task.round % 2 == 0 ? Direction::forward : Direction::backward;
-        const int round = gathers ? task.round / 2 : task.round;
-        if (rounds[unit.group].round_of(micro_batch_of_part(builder_, strategy_, op, number)) != round) continue;
-        const int step = direction == Direction::forward ? part->forward : part->backward;
-        if (step >= 0) first_user = std::min(first_user, step), last_user = std::max(last_user, step);
+  // Where a collective of parameters runs, and the steps of that plan that need its packed buffer.
+  struct ShardUse {
+    int plan, step;
+    int first_user, last_user = -1;  // parts that contribute to the gradient or read the parameters
+    int waits;                       // the first step that waits for the collective
+  };
+  // In the order of plans; null: it does not run there.
+  static ShardUse* use_on(Vector<ShardUse>& uses, int plan) {
+    const auto found =
+        std::lower_bound(uses.begin(), uses.end(), plan, [](const ShardUse& use, int of) { return use.plan < of; });
+    return found == uses.end() || found->plan != plan ? nullptr : &*found;
+  }
+
+  void plan_shards(const Vector<ShardRounds>& rounds) {
+    Vector<int> step_of(tasks_.tasks.count(), -1);          // of the tasks of one device
+    std::unordered_map<int, Vector<ShardUse>> collectives;  // of several, by task
+    for (int i : plans_.indices())
+      for (int s : plans_[i].steps.indices()) {
+        const int task = plans_[i].steps[s];
+        if (is_collective(tasks_.tasks[task].kind))
+          collectives[task].push_back({.plan = i, .step = s, .first_user = s, .waits = plans_[i].steps.count()});
+        else step_of[task] = s;
       }
-      int waits = steps.count();  // the first step that waits for the collective
-      for (int32_t next = tasks_.successor_begin[steps[s]]; next < tasks_.successor_begin[steps[s] + 1]; ++next)
-        if (const auto found = step_of.find(tasks_.successors[next]); found != step_of.end())
-          waits = std::min(waits, found->second);
-      if (gathers)
-        add(index, {Kind::gathered_parameters, unit.group, unit.number, task.round}, bytes, s,
-            last_user < 0 ? waits : last_user);
-      else add(index, {Kind::packed_parameter_gradient, unit.group, unit.number, task.round}, bytes, first_user, waits);
+    for (auto& [index, uses] : collectives) {
+      if (!is_parameter_collective(tasks_.tasks[index].kind)) continue;
+      for (int32_t next = tasks_.successor_begin[index]; next < tasks_.successor_begin[index + 1]; ++next) {
+        const auto wait = [&, &waiting = uses](int plan, int step) {
+          if (ShardUse* use = use_on(waiting, plan)) use->waits = std::min(use->waits, step);
+        };
+        const int task = tasks_.successors[next];
+        if (step_of[task] >= 0) wait(plan_of(tasks_.tasks[task].device), step_of[task]);
+        else if (const auto found = collectives.find(task); found != collectives.end())
+          for (const ShardUse& later : found->second) wait(later.plan, later.step);
+      }
+      plan_shard(tasks_.tasks[index], uses, rounds[tasks_.units[tasks_.tasks[index].unit].group]);
     }
+  }
+
+  void plan_shard(const Task& task, Vector<ShardUse>& uses, const ShardRounds& rounds) {
+    const SynchronizationUnit& unit = tasks_.units[task.unit];
+    const bool gathers = task.kind == TaskKind::parameter_all_gather;
+    if (!rounds.gradients || (gathers && !rounds.parameters)) return;
+    const Direction direction = gathers && task.round % 2 == 0 ? Direction::forward : Direction::backward;
+    const int round = gathers ? task.round / 2 : task.round;
+    for (const auto& [op, number] : contributors_of(unit)) {
+      const Part* part = planned(op, number);
+      ShardUse* use = part ? use_on(uses, part->plan) : nullptr;
+      if (!use || rounds.round_of(micro_batch_of_part(builder_, strategy_, op, number)) != round) continue;
+      const int step = direction == Direction::forward ? part->forward : part->backward;
+      if (step < 0) continue;
+      use->first_user = std::min(use->first_user, step);
+      use->last_user = std::max(use->last_user, step);
+    }
+    const int64_t bytes = element_bytes * packed_elements(packed(unit).elements, unit.holder_count(),
+                                                          builder_.synchronization(unit.group));
+    for (const auto& [plan, step, first_user, last_user, waits] : uses)
+      if (gathers)
+        add(plan, {Kind::gathered_parameters, unit.group, unit.number, task.round}, bytes, step,
+            last_user < 0 ? waits : last_user);
+      else add(plan, {Kind::packed_parameter_gradient, unit.group, unit.number, task.round}, bytes, first_user, waits);
   }
 
   static void complete(MemoryPlan& plan) {
