@@ -76,6 +76,7 @@ CommandResult run_export(const ExportOptions& options) {
     ParallelPlan plan = plan_of(parallelism, graph, file.topology);
     nearest.strategy = std::move(plan.strategy);
     nearest.settings = std::move(plan.settings);
+    nearest.settings.precision = file.settings.precision;  // not a part of the plan that settings mean
   } catch (const InputError& error) {
     throw InputError(options.strategy + ": " + error.what());
   }

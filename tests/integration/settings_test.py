@@ -367,6 +367,13 @@ class Settings(unittest.TestCase):
                                   ("ep=8", "ep=8 does not divide the 4 experts of operator")):
             self.assertIn(message, self.simulate(settings, code=1))
 
+    def test_export_predicts_with_the_precision_of_the_strategy(self):
+        self.make_graph("llama")
+        self.simulate("tp=2,micro_batch=2", "--precision", "bf16", topology="topologies/dgx-a100-1.json")
+        found = json.loads(self.program(BUILD / "ffsearch", "export", "--strategy", "s.json", "--for", "torchtitan",
+                                        "--cost", "analytic", "--json"))
+        self.assertEqual(found["settings_predicted_us"], found["predicted_us"])
+
     def test_export_says_what_settings_cannot(self):
         self.make_graph("gpt2")
         self.simulate("tp=2,pp=2,micro_batch=2,sharding=gradients")
