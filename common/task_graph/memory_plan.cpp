@@ -485,10 +485,10 @@ class MemoryPlanner {
       }
     for (auto& [index, uses] : collectives) {
       if (!is_parameter_collective(tasks_.tasks[index].kind)) continue;
+      const auto wait = [&waiting = uses](int plan, int step) {
+        if (ShardUse* use = use_on(waiting, plan)) use->waits = std::min(use->waits, step);
+      };
       for (int32_t next = tasks_.successor_begin[index]; next < tasks_.successor_begin[index + 1]; ++next) {
-        const auto wait = [&, &waiting = uses](int plan, int step) {
-          if (ShardUse* use = use_on(waiting, plan)) use->waits = std::min(use->waits, step);
-        };
         const int task = tasks_.successors[next];
         if (step_of[task] >= 0) wait(plan_of(tasks_.tasks[task].device), step_of[task]);
         else if (const auto found = collectives.find(task); found != collectives.end())

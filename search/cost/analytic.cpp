@@ -159,7 +159,7 @@ class AnalyticKernel {
                  double tflops) const {
     const double times = replication(definition, part);
     const double elements = static_cast<double>(definition.input_block(0, part).volume()) * times;
-    if (conventions_.eager_norms && definition.type() == "rms_norm")
+    if (conventions_.uncompiled && definition.type() == "rms_norm")
       return moved_us(elements * (backward ? eager_norm_backward_bytes : eager_norm_forward_bytes),
                       "RMS norm by elementwise kernels");
     double bytes = work.bytes * times, copied = 0;

@@ -58,7 +58,7 @@ double framework_attention_bytes(const OperatorDefinition& definition, const Blo
   }
   double bytes = arrays * static_cast<double>(size_of(definition.outputs()[0].type));
   if (conventions.rotary_kernel && attention->rotary()) {
-    const double once = conventions.eager_norms
+    const double once = conventions.uncompiled
                             ? eager_rotation_bytes
                             : 2.0 * static_cast<double>(size_of(definition.outputs()[0].type));  // read, written
     bytes += (backward && conventions.recomputes_keys ? 2 : 1) * once * static_cast<double>(attention->turned(widths));

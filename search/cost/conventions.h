@@ -41,7 +41,7 @@ struct FrameworkConventions {
   bool norms_in_f32 = false;
   // Without torch.compile RMS norms and the rotation of queries and keys are sequences of elementwise kernels on f32
   // copies, as models of Llama write them in PyTorch (eager_norm_forward_bytes).
-  bool eager_norms = false;
+  bool uncompiled = false;
   // Norms, with these copies, and one of two residual additions are computed again in front of backward
   // (dropout_selective_checkpoint there, where layers are not recomputed).
   bool recomputes_norms = false;
@@ -146,7 +146,7 @@ constexpr double norm_copy_bytes = 6, f32_norm_forward_bytes = 2, f32_norm_backw
 constexpr double eager_norm_forward_bytes = 6 + 8 + 4 + 8 + 6 + 4,
                  eager_norm_backward_bytes = 12 + 6 + 8 + 16 + 4 + 28 + 12 + 6;
 // For each element that is turned, each pass: copy to f32 (2 + 4), complex product (4 + 4), copy to bf16 (4 + 2), as
-// apply_rotary_emb of Llama's models.
+// torchtitan's apply_rotary_emb (models/llama/model.py). Others have more kernels for it.
 constexpr double eager_rotation_bytes = 20;
 // Forward of a norm in f32: 4 bytes read, 2 written; of the addition, half of 6.
 constexpr double recomputed_norm_bytes = 6, recomputed_addition_bytes = 3;

@@ -316,7 +316,7 @@ FrameworkConventions conventions_of(const Parallelism& parallelism, int64_t batc
   result.autograd_copies = true;
   result.eager_gates = parallelism.framework != "megatron";
   result.norms_in_f32 = internevo;
-  result.eager_norms = !parallelism.compiled;
+  result.uncompiled = !parallelism.compiled;
   result.recomputes_norms = internevo && !parallelism.recompute;
   result.rotary_kernel = true;
   const int64_t micro_batches =

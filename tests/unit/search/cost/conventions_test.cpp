@@ -32,6 +32,17 @@ Graph attention_graph(const std::string& causal) {
       2, DataType::bf16);
 }
 
+// A norm of 4 samples of 8 channels, 32 elements: operator 1.
+Graph norm_graph(const std::string& type) {
+  const std::string norm = R"({"name":"norm","type":")" + type + R"(","inputs":["fc"]},)";
+  return parse_graph(
+      parse_json(graph_text(R"({"name":"fc","type":"linear","inputs":["x"],"attributes":{"out_features":8}},)" + norm +
+                                R"({"name":"loss","type":"softmax_cross_entropy","inputs":["norm","label"]})",
+                            R"({"name":"x","shape":["batch",8],"dtype":"f32"})"),
+                 "graph"),
+      4, DataType::bf16);
+}
+
 // A byte takes a nanosecond, an operation outside of products nearly nothing, one in a product a microsecond.
 DeviceModel byte_a_nanosecond() {
   DeviceModel model;
@@ -508,20 +519,10 @@ TEST_CASE("early_stop says where FSDP's recomputation of a layer ends") {
   CHECK_THROWS_WITH(parse_parallelism("early_stop=never"), "early_stop: found \"never\", expected one of on, off");
 }
 
-// The norm's input [4, 8] has 32 elements.
 TEST_CASE("compile=off makes RMS norms sequences of elementwise kernels, and no other norms") {
-  const auto bytes =
-      [](const std::string& norm, Phase phase, const std::string& settings) {
-        const Graph graph =
-            parse_graph(
-                parse_json(graph_text(R"({"name":"fc","type":"linear","inputs":["x"],"attributes":{"out_features":8}},
-      {"name":"norm","type":")" + norm + R"(","inputs":["fc"]},
-      {"name":"loss","type":"softmax_cross_entropy","inputs":["norm","label"]})",
-                                      R"({"name":"x","shape":["batch",8],"dtype":"f32"})"),
-                           "graph"),
-                4, DataType::bf16);
-        return bytes_of(graph, 1, phase, conventions_of(parse_parallelism(settings)));
-      };
+  const auto bytes = [](const std::string& norm, Phase phase, const std::string& settings) {
+    return bytes_of(norm_graph(norm), 1, phase, conventions_of(parse_parallelism(settings)));
+  };
   CHECK(bytes("rms_norm", Phase::forward, "framework=fsdp,compile=off") == Approx(32 * 36).epsilon(1e-3));
   CHECK(bytes("rms_norm", Phase::backward, "framework=fsdp,compile=off") == Approx(32 * 92).epsilon(1e-3));
   for (const Phase phase : {Phase::forward, Phase::backward}) {
@@ -538,15 +539,8 @@ TEST_CASE("compile=off makes RMS norms sequences of elementwise kernels, and no 
                       "composer, deepspeed");
 }
 
-// Likewise.
 TEST_CASE("norms of frameworks have a rate of their own, and InternEvo's read f32 copies") {
-  const Graph graph =
-      parse_graph(parse_json(graph_text(R"({"name":"fc","type":"linear","inputs":["x"],"attributes":{"out_features":8}},
-      {"name":"norm","type":"layer_norm","inputs":["fc"]},
-      {"name":"loss","type":"softmax_cross_entropy","inputs":["norm","label"]})",
-                                        R"({"name":"x","shape":["batch",8],"dtype":"f32"})"),
-                             "graph"),
-                  4, DataType::bf16);
+  const Graph graph = norm_graph("layer_norm");
   DeviceModel model = byte_a_nanosecond();
   const auto of = [&](Phase phase, const std::string& settings) {
     return bytes_of(graph, 1, phase, conventions_of(parse_parallelism(settings)), model);
