@@ -4,11 +4,13 @@ devices; or all settings of a grid, evaluated once each, against the plan that t
 
     scripts/plan_growth.py [--build DIR] [--graph NAME] [--preset NAME] [--nodes 8,32,128] [--settings TEXT]
                            [--batch-per-node N] [--no-plan]
-    scripts/plan_growth.py --grid [--build DIR] [--graph NAME] [--preset NAME] [--nodes 8] [--batch N]
+    scripts/plan_growth.py --grid [--build DIR] [--graph NAME] [--preset NAME] [--nodes 8] [--batch N] [--rows FILE]
 
-Prints tables of docs/results/planning.md. Times are CPU seconds of the process; one thread computes."""
+Prints tables of docs/results/planning.md. Times are CPU seconds of the process; one thread computes. A grid has
+thousands of settings: --rows keeps each evaluated one, and a grid that was stopped goes on from there."""
 
 import argparse
+import itertools
 import json
 import pathlib
 import resource
@@ -69,34 +71,41 @@ def growth(arguments, work):
         print(f"| {problem.devices:,} | " + " | ".join(cells) + " |", flush=True)
 
 
+def grid_settings(devices):
+    """Every tp, pp, vp, micro-batch, sharding and recomputation of that many devices, as people say them."""
+    for tensor in powers(8):
+        for stages in powers(devices // tensor):
+            for size, sharding, recompute, chunks in itertools.product(
+                    powers(64), ("none", "optimizer", "gradients", "parameters"), ("none", "full"),
+                    (1, 2, 3, 4, 6) if stages > 1 else (1,)):
+                yield (f"tp={tensor},pp={stages},vp={chunks},micro_batch={size},sharding={sharding},"
+                       f"recompute={recompute}")
+
+
 def grid(arguments, work):
-    """Every tp, pp, vp, micro-batch, sharding and recomputation that is possible, each evaluated by the search's own
-    prediction of given settings."""
+    """All settings, each evaluated by the search's own prediction of given settings, against what the search finds."""
     problem = Problem(arguments, int(arguments.nodes), work)
     found, searched, message = problem.planned("--top", 1)
     if found is None:
         sys.exit(message)
-    best, evaluated, fits, spent = None, 0, 0, 0.0
-    for tensor in powers(8):
-        for stages in powers(problem.devices // tensor):
-            for size in powers(64):
-                for sharding in ("none", "optimizer", "gradients", "parameters"):
-                    for recompute in ("none", "full"):
-                        for chunks in (1, 2, 3, 4, 6) if stages > 1 else (1,):
-                            settings = (f"tp={tensor},pp={stages},vp={chunks},micro_batch={size},sharding={sharding},"
-                                        f"recompute={recompute}")
-                            one, seconds, _ = problem.planned("--top", 1, "--settings", settings)
-                            spent += seconds
-                            evaluated += 1
-                            if one is None:
-                                continue
-                            fits += 1
-                            plan = one["plans"][0]
-                            if best is None or plan["predicted_us"] < best["predicted_us"]:
-                                best = plan
+    path = arguments.rows or work / "rows.jsonl"
+    rows = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    known = {row["settings"] for row in rows}
+    with path.open("a") as kept:
+        for settings in grid_settings(problem.devices):
+            if settings in known:
+                continue
+            one, seconds, message = problem.planned("--top", 1, "--settings", settings)
+            plan = one["plans"][0] if one else {}
+            rows.append({"settings": settings, "seconds": round(seconds, 2), "plan": plan.get("settings"),
+                         "predicted_us": plan.get("predicted_us"), "message": message})
+            print(json.dumps(rows[-1]), file=kept, flush=True)
+    fit = [row for row in rows if row["plan"]]
+    best = min(fit, key=lambda row: row["predicted_us"])
     plan = found["plans"][0]
-    print(f"| grid | search |\n|---|---|\n| {evaluated} settings, {fits} fit | {found['settings']} settings, "
-          f"{found['simulated']} simulated |\n| {spent:.0f} s | {searched:.0f} s |\n| `{best['settings']}` | "
+    spent = sum(row["seconds"] for row in rows)
+    print(f"| grid | search |\n|---|---|\n| {len(rows):,} settings, {len(fit):,} fit | {found['settings']:,} settings, "
+          f"{found['simulated']} simulated |\n| {spent:,.0f} s | {searched:.0f} s |\n| `{best['plan']}` | "
           f"`{plan['settings']}` |\n| {best['predicted_us'] / 1e6:.3f} s | {plan['predicted_us'] / 1e6:.3f} s |")
 
 
@@ -111,6 +120,7 @@ def main():
     parser.add_argument("--settings", default="tp=8,pp=8,micro_batch=1,sharding=optimizer,recompute=full")
     parser.add_argument("--no-plan", action="store_true", help="evaluations alone")
     parser.add_argument("--grid", action="store_true")
+    parser.add_argument("--rows", type=pathlib.Path, help="evaluated settings of a grid, kept and read again (JSON lines)")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         (grid if arguments.grid else growth)(arguments, pathlib.Path(folder))
