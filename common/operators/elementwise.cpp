@@ -12,7 +12,8 @@ Elementwise::Elementwise(const OperatorRequest& request) : OperatorDefinition(re
       {"gelu", Function::gelu},         {"silu", Function::silu}, {"elu", Function::elu},
       {"softplus", Function::softplus}, {"mish", Function::mish}, {"log", Function::log},
       {"exp", Function::exp},           {"sin", Function::sin},   {"pow", Function::pow},
-      {"add", Function::add},           {"sub", Function::sub},   {"mul", Function::mul}};
+      {"add", Function::add},           {"sub", Function::sub},   {"mul", Function::mul},
+      {"identity", Function::identity}};
   for (const auto& [name, value] : functions)
     if (type_ == name) function = value;
   if (function == Function::add) request.expect_inputs_between(2, SIZE_MAX);
@@ -23,7 +24,7 @@ Elementwise::Elementwise(const OperatorRequest& request) : OperatorDefinition(re
   } else if (function == Function::elu) {
     request.allow_attributes({"alpha"});
     alpha = static_cast<float>(request.number("alpha", 1, 0, 1e30));
-  } else if (function == Function::silu || function == Function::mul) {
+  } else if (function == Function::silu || function == Function::mul || function == Function::identity) {
     request.allow_attributes({"sample_axis"});
     of_experts = request.integer("sample_axis", 0, 0, 1) == 1;
     if (of_experts) request.expect_rank(0, 3, 3);

@@ -4,8 +4,8 @@
 
 namespace ff {
 
-// relu, tanh, sigmoid, gelu, silu, elu, softplus, mish, log, exp, sin, pow (one input), sub and mul (two inputs of one
-// shape), add (two or more). Every axis can be split; none holds parameters.
+// relu, tanh, sigmoid, gelu, silu, elu, softplus, mish, log, exp, sin, pow, identity (one input), sub and mul (two
+// inputs of one shape), add (two or more). Every axis can be split; none holds parameters.
 class Elementwise : public OperatorDefinition {
  public:
   explicit Elementwise(const OperatorRequest& request);
@@ -13,7 +13,8 @@ class Elementwise : public OperatorDefinition {
   Block output_block(int, const Block& part) const override { return block_of(part); }
   Block input_block(int, const Block& part) const override { return block_of(part); }
   bool backward_reads_input(int) const override {
-    return function != Function::add && function != Function::sub && !backward_reads_output();
+    return function != Function::add && function != Function::sub && function != Function::identity &&
+           !backward_reads_output();
   }
   std::string attribute_text() const override;
   bool backward_reads_output() const override {
@@ -37,11 +38,12 @@ class Elementwise : public OperatorDefinition {
     pow,
     add,
     sub,
-    mul
+    mul,
+    identity  // copies, so that a tensor may be split in one way before and in another behind
   };
   Function function;
   float alpha = 1;          // of elu: x above 0, alpha (exp(x) - 1) below; of pow the exponent
-  bool of_experts = false;  // silu and mul: the samples are along axis 1, as behind expert_linear
+  bool of_experts = false;  // silu, mul, identity: the samples are along axis 1, as behind expert_linear
 
  private:
   // Dimensions begin with the samples.

@@ -30,6 +30,7 @@
   OPERATOR(add, elementwise)                                           \
   OPERATOR(sub, elementwise)                                           \
   OPERATOR(mul, elementwise)                                           \
+  OPERATOR(identity, elementwise)                                      \
   OPERATOR(affine, activation)                                         \
   OPERATOR(clip, activation)                                           \
   OPERATOR(leaky_relu, activation)                                     \

@@ -154,11 +154,13 @@ def gated_experts(g, name, x, hidden, wide, experts):
     slots = g.add("top_k_gating", name + ".gating", gate, top_k=2, random_routing=False)
     g.add("load_balancing_loss", name + ".balance", gate, weight=0.001 * experts**2)
     x = g.add("dispatch", name + ".dispatch", [x, slots])
+    x = g.add("identity", name + ".experts.in", x, sample_axis=1)
     y = g.add("expert_linear", name + ".experts.gate", x, out_features=wide, bias=False)
     y = g.add("silu", name + ".silu", y, sample_axis=1)
     x = g.add("expert_linear", name + ".experts.up", x, out_features=wide, bias=False)
     x = g.add("mul", name + ".mul", [y, x], sample_axis=1)
     x = g.add("expert_linear", name + ".experts.down", x, out_features=hidden, bias=False)
+    x = g.add("identity", name + ".experts.out", x, sample_axis=1)
     return g.add("combine", name + ".combine", [x, slots, slots + ":weight"])
 
 

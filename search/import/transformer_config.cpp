@@ -495,7 +495,11 @@ class GraphWriter : private OperatorWriter {
     const std::string slots = add(prefix + "gating", "top_k_gating", {gate}, gating);
     if (family_.balance_weight > 0)
       add(prefix + "balance", "load_balancing_loss", {gate}, {{"weight", family_.balance_weight}});
-    const std::string rows = add(prefix + "dispatch", "dispatch", {input, slots}, {});
+    // As the devices of one expert share its channels: exchanges between experts, and among these devices, are apart.
+    const auto copy = [&](const std::string& name, const std::string& read) {
+      return add(prefix + name, "identity", {read}, {{"sample_axis", 1}});
+    };
+    const std::string rows = copy("experts.in", add(prefix + "dispatch", "dispatch", {input, slots}, {}));
     const auto of_experts = [&](const std::string& name, const std::string& read, int64_t features) {
       return add(prefix + name, "expert_linear", {read}, {{"out_features", features}, {"bias", false}});
     };
@@ -503,7 +507,7 @@ class GraphWriter : private OperatorWriter {
         add(prefix + "silu", "silu", {of_experts("experts.gate", rows, family_.expert_inner)}, {{"sample_axis", 1}});
     const std::string up = of_experts("experts.up", rows, family_.expert_inner);
     const std::string inner = add(prefix + "mul", "mul", {gated, up}, {{"sample_axis", 1}});
-    const std::string down = of_experts("experts.down", inner, family_.channels);
+    const std::string down = copy("experts.out", of_experts("experts.down", inner, family_.channels));
     const std::string combined = add(prefix + "combine", "combine", {down, slots, slots + ":weight"}, {});
     return family_.shared_inner > 0 ? add(prefix + "experts.add", "add", {combined, shared(prefix, input)}, {})
                                     : combined;

@@ -472,9 +472,12 @@ class NetworkWriter {
                                    {"normalize", normalized},
                                    {"random_routing", top_k == 2 && normalized && chance(2)}});
     std::string rows = add("dispatch", {"routed", slots}, {});
+    const bool copies = (length + features + experts) % 2 == 0;  // not drawn: other seeds' networks stay as they were
+    if (copies) rows = add("identity", {rows}, {{"sample_axis", 1}});
     rows = add("expert_linear", {rows}, {{"out_features", between(1, 5)}, {"activation", "relu"}});
     if (chance(2)) rows = add("tanh", {rows}, {});
     rows = add("expert_linear", {rows}, {{"out_features", features}, {"bias", chance(2)}});
+    if (copies) rows = add("identity", {rows}, {{"sample_axis", 1}});
     const std::string combined = add("combine", {rows, slots, slots + ":weight"}, {});
     const std::string sum = add("add", {combined, "routed"}, {});
     if (chance(2)) add("load_balancing_loss", {logits}, {{"group_samples", group_samples}, {"weight", 0.2}});

@@ -67,7 +67,7 @@ void power(const float* x, float exponent, float* result, int64_t elements) {
     for (int64_t i = 0; i < elements; ++i) result[i] = std::pow(x[i], exponent);
 }
 
-// The layout of the block does not matter. relu, log, exp, sin, pow, add, sub and mul are own loops.
+// The layout of the block does not matter. relu, log, exp, sin, pow, add, sub, mul and identity are own loops.
 class ElementwiseKernel : public Kernel {
  public:
   ElementwiseKernel(const Context& context, const Elementwise& definition, const Block& part)
@@ -95,6 +95,8 @@ class ElementwiseKernel : public Kernel {
     float* output = arguments.outputs[0];
     if (function_ == Elementwise::Function::relu) {
       mask_by_positive(input, input, output, elements_);
+    } else if (function_ == Elementwise::Function::identity) {
+      std::memcpy(output, input, bytes());
     } else if (function_ == Elementwise::Function::add) {
       add_inputs(arguments);
     } else if (function_ == Elementwise::Function::sub) {
@@ -147,7 +149,8 @@ class ElementwiseKernel : public Kernel {
           power(static_cast<const float*>(arguments.inputs[0]), alpha_ - 1, result, elements_);
           for (int64_t e = 0; e < elements_; ++e) result[e] *= alpha_ * gradient[e];
           break;
-        case Elementwise::Function::add: std::memcpy(result, gradient, bytes()); break;
+        case Elementwise::Function::add:
+        case Elementwise::Function::identity: std::memcpy(result, gradient, bytes()); break;
         case Elementwise::Function::sub:
           i == 0 ? (void)std::memcpy(result, gradient, bytes()) : negate(gradient, result, elements_);
           break;

@@ -67,6 +67,9 @@ void apply(const Context& context, Function function, float alpha, const Element
     case Function::mul:
       map_elements(context, elements, result, std::tuple(a, b), [=] __device__(float x, float y) { return x * y; });
       break;
+    case Function::identity:
+      copy_bytes(context, a, result, elements * static_cast<int64_t>(sizeof(Element)));
+      break;
   }
 }
 
@@ -241,6 +244,7 @@ class ElementwiseKernel : public Kernel {
           pow_gradient(context_, alpha_, static_cast<const Element*>(arguments.inputs[0]), gradient, elements_, result);
           break;
         case Function::add:
+        case Function::identity:
           copy_bytes(context_, gradient, result, elements_ * static_cast<int64_t>(sizeof(Element)));
           break;
         case Function::sub:

@@ -116,8 +116,10 @@ int tensor_dimension(const OperatorDefinition& definition, Role role, int degree
     return find([&](const ParallelDimension& dimension) { return dimension.name == name; });
   };
   const auto is = [&](const char* type) { return definition.type() == type; };
+  const bool has_experts = experts_dimension(definition) >= 0;
   switch (role) {
-    case Role::between_layers: return named(is("dispatch") || is("combine") ? "channel" : "length");
+    case Role::between_layers:
+      return named(is("dispatch") || is("combine") || (is("identity") && has_experts) ? "channel" : "length");
     case Role::heads: return named("head");
     case Role::columns: return named("channel");
     case Role::rows:

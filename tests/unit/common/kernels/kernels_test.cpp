@@ -45,6 +45,7 @@ TEST_CASE("kernels equal the reference on rows of many elements", "[slow]") {
       {"add", "[[700],[700],[700],[700]]", "{}"},
       {"sub", "[[700],[700]]", "{}"},
       {"mul", "[[700],[700]]", "{}"},
+      {"identity", "[[700]]", "{}"},
       {"dropout", "[[701]]", R"({"rate":0.3})"},
       {"dropout", "[[7,37]]", R"({"rate":0.5})"},
       {"dropout", "[[19,6,45]]", R"({"rate":0.1})"},
