@@ -28,9 +28,10 @@ class SimulatedSettings {
   const Strategy& strategy() const { return strategy_; }  // of one micro-batch
   const Topology& topology() const { return plan_.topology; }
   int groups() const { return groups_; }  // that are simulated
-  // How many tasks of these groups a simulated one stands for.
-  int64_t tasks_of(const TaskGraph& tasks, const Task& task) const {
-    return plan_.replicas ? plan_.replicas->tasks_of(tasks, task) : 1;
+  // How many of their devices do what this one does, itself included; 0: it does what another one does that is simulated.
+  int64_t devices_alike(DeviceId device) const {
+    if (!plan_.replicas || plan_.replicas->stand_ins.empty()) return 1;
+    return std::count(plan_.replicas->stand_ins.begin(), plan_.replicas->stand_ins.end(), device);
   }
 
   // With so many micro-batches.

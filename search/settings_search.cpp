@@ -25,7 +25,7 @@ constexpr int64_t least_positions = 2048;  // of a part of context parallelism
 struct ShapeCosts {
   Nanoseconds makespan = 0;  // of an iteration of one micro-batch
   Nanoseconds busiest = 0;   // what each further one takes of the busiest device, or of what it synchronizes
-  Nanoseconds compute = 0;   // of all devices of a group
+  Nanoseconds busy = 0;      // of all devices of a group: computing, and in collectives of layers
   // By simulated device, in bytes: with one micro-batch, what each further one in flight needs, and parameters with
   // gradients and state.
   Vector<int64_t> one, further, parameters;
@@ -59,14 +59,14 @@ ShapeCosts costs_of_shape(const Parallelism& parallelism, const Graph& graph, co
   for (const int t : details.tasks.tasks.indices()) {
     const Task& task = details.tasks.tasks[t];
     const Nanoseconds duration = details.costs.duration[t];
-    if (is_compute(task.kind))
-      busy[task.device] += duration, result.compute += settings.tasks_of(details.tasks, task) * duration;
+    if (is_compute(task.kind)) busy[task.device] += duration;
     else if (is_edge_collective(task.kind))
       for (const DeviceId device : details.tasks.holders(task)) busy[device] += duration;
     else if (is_parameter_collective(task.kind))
       for (const DeviceId device : details.tasks.holders(task)) synchronizing[device] += duration;
   }
-  result.compute /= settings.groups();
+  for (const DeviceId device : simulated.devices.indices())
+    result.busy += settings.devices_alike(device) * busy[device] / settings.groups();
   result.busiest = *std::max_element(busy.begin(), busy.end());
   // Sharded gradients are reduced, and sharded parameters gathered, for each micro-batch.
   if (parallelism.synchronization == Synchronization::sharded_gradients ||
@@ -305,7 +305,7 @@ class SettingsSearch {
 
   void add_shapes(const Vector<int>& contexts) {
     const int devices = topology_.devices.count(), most_tensor = node_size();
-    std::map<std::tuple<int, int, int64_t>, Vector<Parallelism>> shapes;  // by tp, cp and micro-batch
+    std::map<std::tuple<int, int, int, int64_t>, Vector<Parallelism>> shapes;  // by tp, cp, ep and micro-batch
     for (const int context : contexts)
       for (int tensor = 1; tensor <= devices / context; ++tensor) {
         if (devices % (tensor * context) != 0 ||
@@ -317,7 +317,7 @@ class SettingsSearch {
           shape.tensor = tensor, shape.context = context, shape.pipeline = pipeline, shape.chunks = 1;
           shape.data = devices / shape.of_layer() / pipeline;
           for (const Parallelism& one : with_micro_batches(shape))
-            shapes[{tensor, context, one.micro_batch}].push_back(one);
+            shapes[{tensor, context, one.expert, one.micro_batch}].push_back(one);
         }
       }
     for (auto& [key, of_key] : shapes) add_bounded(of_key);
@@ -361,7 +361,8 @@ class SettingsSearch {
            std::to_string(graph_.batch_size) + " samples";
   }
 
-  // Of the same tp, cp and micro-batch: the model's compute time is the same for any number of stages.
+  // Of the same tp, cp, ep and micro-batch: what layers compute, and their collectives take, is the same for any number
+  // of stages.
   void add_bounded(const Vector<Parallelism>& shapes) {
     const ShapeCosts* known = nullptr;
     for (const Parallelism& shape : shapes)
@@ -378,7 +379,7 @@ class SettingsSearch {
                                                                 : 4);
       const double fill = static_cast<double>(shape.pipeline - 1) / of_stage.back();
       const double bound =
-          (micro_batches(shape) + fill) * static_cast<double>(known->compute) / (shape.of_layer() * shape.pipeline);
+          (micro_batches(shape) + fill) * static_cast<double>(known->busy) / (shape.of_layer() * shape.pipeline);
       add(static_cast<Nanoseconds>(bound), {shape});
     }
   }

@@ -18,13 +18,13 @@ struct RankTasks {
   TaskGraph graph;
   TaskCosts costs;
   Vector<int> by_key, place;  // [place]: task; [task]: place
-  Vector<int64_t> memory;     // [device], in bytes
+  MemoryModel::Needs memory;
 
   RankTasks(Vector<DeviceId> devices, const Strategy& strategy, Evaluator& evaluator) {
     std::sort(devices.begin(), devices.end());
     graph = evaluator.builder().build(strategy, devices);
     costs = evaluator.cost_model().costs(graph, strategy);
-    memory = evaluator.memory_model().bytes(strategy, graph, default_issue_order(evaluator.builder(), graph),
+    memory = evaluator.memory_model().needs(strategy, graph, default_issue_order(evaluator.builder(), graph),
                                             TransferBuffers::preallocated);
     by_key.resize(graph.tasks.size());
     std::iota(by_key.begin(), by_key.end(), 0);
@@ -42,9 +42,24 @@ struct RankTasks {
   }
 };
 
+// Do the arenas have the same buffers at the same steps? Then they are laid out alike.
+bool alike_buffers(const MemoryPlan& plan, const MemoryPlan& other) {
+  return std::equal(plan.buffers.begin(), plan.buffers.end(), other.buffers.begin(), other.buffers.end(),
+                    [](const PlannedBuffer& a, const PlannedBuffer& b) {
+                      return a.key.kind == b.key.kind && a.key.what == b.key.what && a.bytes == b.bytes &&
+                             a.first == b.first && a.last == b.last;
+                    });
+}
+
+bool alike_needs(const MemoryModel::Needs& needs, DeviceId device, const MemoryModel::Needs& others, DeviceId other) {
+  return needs.parameters[device] == others.parameters[other] && needs.other[device] == others.other[other] &&
+         needs.scratch[device] == others.scratch[other] && alike_buffers(needs.plans[device], others.plans[other]);
+}
+
 class RankComparison {
  public:
-  explicit RankComparison(const Vector<Vector<DeviceId>>& ranks) : ranks_(ranks) {
+  RankComparison(const Vector<Vector<DeviceId>>& ranks, const Vector<DeviceId>& stand_ins)
+      : ranks_(ranks), stand_ins_(stand_ins) {
     for (const int rank : ranks.indices())
       for (const int group : ranks[rank].indices()) {
         const DeviceId device = ranks[rank][group];
@@ -75,7 +90,7 @@ class RankComparison {
     for (const int task : firsts.graph.tasks.indices())
       if (is_shared(first, firsts, task) && !meets_alike(first, firsts, other, task)) return false;
     const auto alike_memory = [&](DeviceId of_first, DeviceId of_other) {
-      return firsts.memory[of_first] == others.memory[of_other];
+      return stand_ins_[of_first] != of_first || alike_needs(firsts.memory, of_first, others.memory, of_other);
     };
     return std::equal(ranks_[first].begin(), ranks_[first].end(), ranks_[other].begin(), alike_memory);
   }
@@ -160,6 +175,7 @@ class RankComparison {
   }
 
   const Vector<Vector<DeviceId>>& ranks_;
+  const Vector<DeviceId>& stand_ins_;
   Vector<int> rank_of_, group_of_;  // [device]
   // Of the two ranks compared, [resource of the first]: that of the other in its place.
   Vector<int32_t> image_;
@@ -189,13 +205,25 @@ Vector<Vector<DeviceId>> ranks_of_layers(const Parallelism& parallelism, const T
   return ranks;
 }
 
-Vector<int> alike_ranks(const Vector<Vector<DeviceId>>& ranks, const Strategy& strategy, Evaluator& evaluator) {
-  RankComparison comparison(ranks);
+Vector<Vector<DeviceId>> ranks_of_experts(const Parallelism& parallelism, const Topology& topology) {
+  Vector<Vector<DeviceId>> ranks(parallelism.expert);
+  const Vector<DeviceId> order = topology.by_links();
+  for (const int place : order.indices())
+    ranks[place / parallelism.of_layer() % parallelism.expert].push_back(order[place]);
+  return ranks;
+}
+
+Vector<int> alike_ranks(const Vector<Vector<DeviceId>>& ranks, const Vector<DeviceId>& stand_ins,
+                        const Strategy& strategy, Evaluator& evaluator) {
+  RankComparison comparison(ranks, stand_ins);
   std::map<int, RankTasks> tasks;  // of each first rank of those that are alike: a rank's costs may take a gigabyte
   Vector<int> first_of;
   Vector<Vector<int32_t>> resources;
   for (const int rank : ranks.indices()) {
-    RankTasks its(ranks[rank], strategy, evaluator);
+    Vector<DeviceId> devices;
+    std::copy_if(ranks[rank].begin(), ranks[rank].end(), std::back_inserter(devices),
+                 [&](DeviceId device) { return stand_ins[device] == device; });
+    RankTasks its(std::move(devices), strategy, evaluator);
     resources.push_back(comparison.resources(rank, its));
     const auto same = std::find_if(tasks.begin(), tasks.end(), [&](const auto& first) {
       return comparison.alike(first.first, first.second, rank, its);
@@ -213,19 +241,38 @@ Vector<int> alike_ranks(const Vector<Vector<DeviceId>>& ranks, const Strategy& s
   return result;
 }
 
+namespace {
+
+// By the first of the alike ranks; did that change any?
+bool stand_in(Vector<DeviceId>& stand_ins, const Vector<Vector<DeviceId>>& ranks, const Vector<int>& firsts) {
+  bool any = false;
+  for (const int rank : ranks.indices())
+    for (const int place : ranks[rank].indices()) {
+      if (firsts[rank] == rank) continue;
+      stand_ins[ranks[rank][place]] = stand_ins[ranks[firsts[rank]][place]];
+      any = true;
+    }
+  return any;
+}
+
+}  // namespace
+
 std::shared_ptr<const Replicas> with_stand_ins(const Problem& problem, const Parallelism& parallelism,
                                                const Strategy& strategy) {
-  if (parallelism.of_layer() == 1) return problem.replicas;
+  if (parallelism.of_layer() == 1 && parallelism.expert == 1) return problem.replicas;
   Problem one = problem;
   one.settings.micro_batches = 1;
   one.batch_graph = nullptr;
   Evaluator evaluator(one);
-  const Vector<Vector<DeviceId>> ranks = ranks_of_layers(parallelism, problem.topology);
-  const Vector<int> firsts = alike_ranks(ranks, strategy, evaluator);
+  Vector<DeviceId> stand_ins;
+  for (const DeviceId device : problem.topology.devices.indices()) stand_ins.push_back(device);
   bool any = false;
-  for (const int rank : ranks.indices()) any = any || firsts[rank] != rank;
+  const auto compare = [&](const Vector<Vector<DeviceId>>& ranks) {
+    if (ranks.count() > 1 && stand_in(stand_ins, ranks, alike_ranks(ranks, stand_ins, strategy, evaluator))) any = true;
+  };
+  compare(ranks_of_layers(parallelism, problem.topology));
+  compare(ranks_of_experts(parallelism, problem.topology));
   if (!any) return problem.replicas;
-  const int devices = problem.topology.devices.count();
   auto result = std::make_shared<Replicas>();
   if (problem.replicas) *result = *problem.replicas;
   else {
@@ -233,10 +280,8 @@ std::shared_ptr<const Replicas> with_stand_ins(const Problem& problem, const Par
     result->communication = std::make_shared<CommunicationModel>(*result->topology);
   }
   if (result->devices.empty())
-    for (DeviceId device = 0; device < devices; ++device) result->devices.push_back({device});
-  result->stand_ins.resize(devices);
-  for (const int rank : ranks.indices())
-    for (const int group : ranks[rank].indices()) result->stand_ins[ranks[rank][group]] = ranks[firsts[rank]][group];
+    for (const DeviceId device : problem.topology.devices.indices()) result->devices.push_back({device});
+  result->stand_ins = std::move(stand_ins);
   return result;
 }
 

@@ -1,7 +1,7 @@
 // Devices that split the layers of a group, by tensor and context parallelism, and do the same at the same time: one is
-// simulated for all of them.
+// simulated for all of them. Then so are groups that split the experts, which exchange tokens: as ranks, too.
 //
-// Where two devices of a group have the same tasks with the same costs, exchange blocks with devices of their own rank
+// Where two ranks, devices of each group, have the same tasks with the same costs, exchange blocks with devices of their own rank
 // alone, meet other ranks only in collectives of the whole group, and share no link with them but for these, they have
 // the same timeline (by induction over the events in the order (ready time, key)): the tasks of one of them, with the
 // collectives that it takes part in, stand for those of both. The first device of a group may do more than the others:
@@ -16,14 +16,18 @@ namespace ff {
 
 // [rank]: the devices with this place in their groups; those at equal places of two ranks belong to one group.
 Vector<Vector<DeviceId>> ranks_of_layers(const Parallelism& parallelism, const Topology& topology);
+// [rank]: the devices of this one of the data-parallel groups that split the experts; those at equal places of two
+// ranks are at the same place of their groups.
+Vector<Vector<DeviceId>> ranks_of_experts(const Parallelism& parallelism, const Topology& topology);
 
 // [rank]: the first rank that does what it does, at the same time. Compared task by task with their costs, and the
 // memory that they need. `strategy` is that of one micro-batch, as is the evaluator's graph: the others have the same
-// tasks.
-Vector<int> alike_ranks(const Vector<Vector<DeviceId>>& ranks, const Strategy& strategy, Evaluator& evaluator);
+// tasks. `stand_ins` as in Replicas: devices that another one stands for are not compared.
+Vector<int> alike_ranks(const Vector<Vector<DeviceId>>& ranks, const Vector<DeviceId>& stand_ins,
+                        const Strategy& strategy, Evaluator& evaluator);
 
-// The problem's replicas, with stand-ins among the devices that split the layers of each group where some do the same.
-// `strategy` of one micro-batch, with these settings.
+// The problem's replicas, with stand-ins among the devices that split the layers of each group, and among groups that
+// split the experts, where some do the same. `strategy` of one micro-batch, with these settings.
 std::shared_ptr<const Replicas> with_stand_ins(const Problem& problem, const Parallelism& parallelism,
                                                const Strategy& strategy);
 

@@ -20,19 +20,21 @@ Vector<Vector<DeviceId>> data_parallel_groups(const Parallelism& parallelism, co
   return groups;
 }
 
-// Do two groups exchange nothing but parameters? Of one micro-batch: the others are alike.
+// Do groups exchange nothing but parameters, or those that split the experts nothing with others? Of one micro-batch:
+// the others are alike.
 bool groups_are_apart(Parallelism two, const Graph& graph, const Topology& topology,
                       const Vector<Vector<DeviceId>>& groups) {
-  two.data = 2;
-  Vector<DeviceId> devices = groups[0];
-  devices.insert(devices.end(), groups[1].begin(), groups[1].end());
+  two.data = 2 * two.expert;
+  Vector<DeviceId> devices;
+  for (int g = 0; g < two.data; ++g) devices.insert(devices.end(), groups[g].begin(), groups[g].end());
   std::sort(devices.begin(), devices.end());
   const Topology of_two = topology.with_devices(devices);
-  const Graph with_two = with_batch_size(graph, 2 * two.micro_batch, "graph");
+  const Graph with_two = with_batch_size(graph, two.data * two.micro_batch, "graph");
   const Strategy strategy = plan_of(two, with_two, of_two).strategy;
   Vector<int> group_of(devices.size(), 0);
   const Vector<Vector<DeviceId>> groups_of_two = data_parallel_groups(two, of_two);
-  for (const DeviceId device : groups_of_two[1]) group_of[device] = 1;
+  for (int g = two.expert; g < two.data; ++g)
+    for (const DeviceId device : groups_of_two[g]) group_of[device] = 1;
   TaskGraphBuilder builder(with_two);
   for (const int e : builder.edges().indices())
     for (const auto pairs = builder.pairs(e, strategy); const BlockPair& pair : *pairs) {
@@ -50,8 +52,20 @@ bool groups_are_apart(Parallelism two, const Graph& graph, const Topology& topol
   return true;
 }
 
-// Devices among which parameters are synchronized: those of a stage with the same tensor-parallel rank, all of a
-// stage, and all of the first and the last stage, which may share an embedding.
+// Those of tensor-parallel rank 0 to n - 1 of a stage that have the same experts: of each `expert`-th group.
+Vector<DeviceId> holders_of_experts(const Parallelism& parallelism, const Vector<Vector<DeviceId>>& groups,
+                                    int first_place, int first_group) {
+  Vector<DeviceId> holders;
+  for (int g = first_group; g < groups.count(); g += parallelism.expert)
+    for (int place = first_place; place < first_place - first_place % parallelism.of_layer() + parallelism.of_layer();
+         place += parallelism.tensor)
+      holders.push_back(groups[g][place]);
+  std::sort(holders.begin(), holders.end());
+  return holders;
+}
+
+// Devices among which parameters are synchronized: those of a stage with the same tensor-parallel rank, and of these
+// those with the same experts; all of a stage, and all of the first and the last stage, which may share an embedding.
 Vector<Vector<DeviceId>> parameter_holders(const Parallelism& parallelism, const Vector<Vector<DeviceId>>& groups) {
   const int tensor = parallelism.tensor, of_layer = parallelism.of_layer();
   Vector<Vector<DeviceId>> holders;
@@ -59,11 +73,14 @@ Vector<Vector<DeviceId>> parameter_holders(const Parallelism& parallelism, const
   for (int stage = 0; stage < parallelism.pipeline; ++stage) {
     Vector<DeviceId> all;
     for (int rank = 0; rank < tensor; ++rank) {
-      Vector<DeviceId>& some = holders.emplace_back();
+      Vector<DeviceId> some;
       for (const Vector<DeviceId>& group : groups)
         for (int place = rank; place < of_layer; place += tensor) some.push_back(group[stage * of_layer + place]);
       all.insert(all.end(), some.begin(), some.end());
       std::sort(some.begin(), some.end());
+      holders.push_back(std::move(some));
+      for (int first = 0; parallelism.expert > 1 && first < parallelism.expert; ++first)
+        holders.push_back(holders_of_experts(parallelism, groups, stage * of_layer + rank, first));
     }
     std::sort(all.begin(), all.end());
     if (stage == 0 || stage == parallelism.pipeline - 1)
@@ -193,14 +210,14 @@ FoldedPlan fold(Parallelism parallelism, const Graph& graph, const std::shared_p
 
 std::optional<FoldedPlan> folded(const Parallelism& parallelism, const Graph& graph, const Topology& topology) {
   const int data = parallelism.data;
-  if (parallelism.expert > 1) return std::nullopt;  // groups exchange tokens
-  if (data == 1 || parallelism.synchronization == Synchronization::parameter_server) return std::nullopt;
+  const int least = parallelism.expert;  // these groups exchange tokens
+  if (data == least || parallelism.synchronization == Synchronization::parameter_server) return std::nullopt;
   const Vector<Vector<DeviceId>> groups = data_parallel_groups(parallelism, topology);
   if (!groups_are_apart(parallelism, graph, topology, groups)) return std::nullopt;
   const auto whole = std::make_shared<const Topology>(topology);
   const auto communication = std::make_shared<CommunicationModel>(*whole);
   Comparison comparison(parallelism, *whole, groups, *communication);
-  for (int simulated = 1; simulated < data; ++simulated) {
+  for (int simulated = least; simulated < data; simulated += least) {
     if (data % simulated != 0) continue;
     const Vector<Vector<DeviceId>> sets = sets_of(groups, simulated);
     if (!comparison.alike(sets)) continue;

@@ -1,6 +1,7 @@
 #include "search/simulator/micro_batch_schedule.h"
 
 #include <algorithm>
+#include <climits>
 #include <numeric>
 #include <set>
 
@@ -21,6 +22,27 @@ Vector<int> stages_of(const Strategy& strategy, int device_count) {
     for (const DeviceId device : configuration.devices) stage[first_of(device)] = first_of(configuration.devices[0]);
   for (int device = 0; device < device_count; ++device) stage[device] = first_of(device);
   return stage;
+}
+
+// [operator]: of its longest path to the end, its own stage included. What is beside such a path, as losses of layers
+// are, belongs where its inputs are made.
+Vector<int> stages_to_the_end(const Graph& graph, const Strategy& strategy, const Vector<int>& stage) {
+  Vector<int> depth(graph.operators.size(), 1);
+  const auto change = [&](OperatorId a, OperatorId b) {
+    return stage[strategy[a].devices[0]] != stage[strategy[b].devices[0]] ? 1 : 0;
+  };
+  for (OperatorId op = graph.operators.count() - 1; op >= 0; --op)
+    for (const TensorId input : graph.operators[op].inputs)
+      if (const OperatorId producer = graph.tensors[input].producer; producer >= 0)
+        depth[producer] = std::max(depth[producer], depth[op] + change(producer, op));
+  for (const OperatorId op : graph.operator_ids()) {
+    int latest = INT_MAX;
+    for (const TensorId input : graph.operators[op].inputs)
+      if (const OperatorId producer = graph.tensors[input].producer; producer >= 0)
+        latest = std::min(latest, depth[producer] - change(producer, op));
+    if (latest < INT_MAX) depth[op] = std::max(depth[op], latest);
+  }
+  return depth;
 }
 
 // The stages of a pipeline whose devices have several chunks of layers each.
@@ -81,18 +103,11 @@ MicroBatchSchedule micro_batch_schedule(const Graph& graph, const Strategy& stra
         is_compute(task.kind)
             ? micro_batch_of(*graph.operators[task.op].definition, strategy[task.op].parts(), task.part, micro_batches)
             : -1);
-  const Vector<int> stage = stages_of(strategy, device_count);
+  const Vector<int> depth = stages_to_the_end(graph, strategy, stages_of(strategy, device_count));
   schedule.in_flight.assign(device_count, 1);
-  Vector<int> depth(graph.operators.size(), 1);  // stages from an operator to the end
-  for (OperatorId op = graph.operators.count() - 1; op >= 0; --op) {
+  for (const OperatorId op : graph.operator_ids())
     for (const DeviceId device : strategy[op].devices)
       schedule.in_flight[device] = std::max(schedule.in_flight[device], std::min(depth[op], micro_batches));
-    for (const TensorId input : graph.operators[op].inputs)
-      if (const OperatorId producer = graph.tensors[input].producer; producer >= 0) {
-        const bool changes = stage[strategy[producer].devices[0]] != stage[strategy[op].devices[0]];
-        depth[producer] = std::max(depth[producer], depth[op] + (changes ? 1 : 0));
-      }
-  }
   const int stages = *std::max_element(depth.begin(), depth.end());
   Vector<std::set<int>> of_devices(device_count);  // stages
   for (const int t : tasks.tasks.indices()) {

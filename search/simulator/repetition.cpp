@@ -118,7 +118,8 @@ Vector<int32_t> micro_batches_of_tasks(const TaskGraphBuilder& builder, const St
     if (is_reduction(task.kind))
       return micro_batch_of_part(builder, strategy, task.op, tasks.reductions[task.reduction].parts[0]);
     if (!is_parameter_collective(task.kind) || rounds[tasks.units[task.unit].group].rounds == 1) return -1;
-    return task.kind == TaskKind::synchronization ? task.round : task.round / 2;
+    if (task.kind == TaskKind::synchronization) return task.round;
+    return task.before_op >= 0 ? task.round / 2 : -1;  // of updated shards, in the end
   };
   Vector<int32_t> result;
   result.reserve(tasks.tasks.size());
