@@ -54,7 +54,8 @@ TEST_CASE("many micro-batches continue few of them", "[slow]") {
     settings.synchronization =
         random.between(0, 1) == 1 ? Synchronization::sharded_optimizer : Synchronization::all_reduce;
     if (settings.pipeline == 1 && random.between(0, 1) == 1)
-      settings.synchronization = Synchronization::sharded_parameters;
+      settings.synchronization =
+          random.between(0, 1) == 1 ? Synchronization::sharded_gradients : Synchronization::sharded_parameters;
     settings.data = 16 / settings.tensor / settings.pipeline;
     settings.micro_batch = 1;
     const Graph graph = load_graph(FF_SOURCE_DIR "/graphs/gpt2-small.json", settings.data * 4 * random.between(1, 12));

@@ -6,6 +6,7 @@
 
 #include "common/micro_batches.h"
 #include "search/discovery/presets.h"
+#include "search/import/transformer_config.h"
 #include "search/optimizer/alike_ranks.h"
 #include "search/optimizer/evaluator.h"
 #include "tests/support/cases_of_today.h"
@@ -54,19 +55,31 @@ Graph tiny_transformer(int64_t samples) {
   return parse_graph(JsonPlace(std::move(file), "llama-tiny.json"), samples);
 }
 
+// As Mixtral's, of four experts; four samples of a device are a micro-batch.
+Graph tiny_mixture(int64_t samples) {
+  constexpr const char* config =
+      R"({"model_type":"mixtral","hidden_act":"silu","hidden_size":32,"num_hidden_layers":4,"num_attention_heads":4,)"
+      R"("num_key_value_heads":4,"intermediate_size":64,"vocab_size":64,"max_position_embeddings":64,)"
+      R"("rms_norm_eps":1e-05,"num_local_experts":4,"num_experts_per_tok":2})";
+  const TransformerGraph imported = import_transformer(parse_json(config, "config.json"), samples, 16);
+  return parse_graph(parse_json(imported.graph.dump(), "graph"), samples);
+}
+
 Topology committed_topology(const std::string& name) {
   return load_topology(FF_SOURCE_DIR "/topologies/" + name + ".json");
 }
 
 // The settings of a plan for so many devices; nothing where they do not divide them.
-std::optional<Parallelism> random_settings(RandomSource& random, const Graph& graph, int devices) {
+std::optional<Parallelism> random_settings(RandomSource& random, const Graph& graph, int devices,
+                                           bool has_experts = false) {
   Parallelism result;
+  if (has_experts) result.expert = 1 << random.between(1, 2);
   result.tensor = 1 << random.between(0, 2);
   result.pipeline = 1 << random.between(0, 2);
-  result.context = 1 << std::max<int64_t>(0, random.between(-2, 2));
+  if (!has_experts) result.context = 1 << std::max<int64_t>(0, random.between(-2, 2));
   if (devices % (result.of_layer() * result.pipeline) != 0) return std::nullopt;
   result.data = devices / (result.of_layer() * result.pipeline);
-  if (graph.batch_size % result.data != 0) return std::nullopt;
+  if (graph.batch_size % result.data != 0 || result.data % result.expert != 0) return std::nullopt;
   result.micro_batch = graph.batch_size / result.data / (1 << random.between(0, 2));
   if (result.micro_batch == 0 || graph.batch_size % (result.data * result.micro_batch) != 0) return std::nullopt;
   constexpr Synchronization kinds[] = {Synchronization::all_reduce, Synchronization::sharded_optimizer,
@@ -154,6 +167,29 @@ TEST_CASE("folded plans take the times and the memory of the simulation of all d
   CHECK(fewer >= 24);
   CHECK(of_several_stages >= 8);
   CHECK(of_context >= 8);
+}
+
+TEST_CASE("folded plans whose groups split experts take the times and the memory of the simulation of all devices") {
+  int fewer = 0, of_several_stages = 0, of_ranks = 0;
+  constexpr uint32_t cases = 1000;
+  const uint32_t first = first_case_of_today(cases);
+  for (uint32_t seed = first; seed < first + cases && (fewer < 6 || of_several_stages < 2 || of_ranks < 6); ++seed) {
+    CAPTURE(seed);
+    RandomSource random(seed);
+    const Graph graph = tiny_mixture(64);
+    const char* const names[] = {"dgx-a100-2", "dgx-h100-2", "p100-4x4"};
+    const Topology topology = committed_topology(names[random.between(0, 2)]);
+    const std::optional<Parallelism> settings = random_settings(random, graph, topology.devices.count(), true);
+    if (!settings) continue;
+    const Compared compared = folded_as_all(*settings, graph, topology);
+    if (compared.ranks) ++of_ranks;
+    if (!compared.groups) continue;
+    ++fewer;
+    if (settings->pipeline > 1) ++of_several_stages;
+  }
+  CHECK(of_ranks >= 6);
+  CHECK(fewer >= 6);
+  CHECK(of_several_stages >= 2);
 }
 
 TEST_CASE("folded plans on 64 devices, and on 256, take the times of the simulation of all") {

@@ -117,6 +117,33 @@ TEST_CASE("1F1B: with equal stages an iteration takes the time of the slowest st
   CHECK(us == Approx(8 * 400 + 3 * 200).epsilon(0.1));  // and updates and transfers
 }
 
+// As losses that balance experts are: with the end of the network it has nothing to do.
+TEST_CASE("1F1B: a loss of a layer is computed in the passes of the layer") {
+  const Graph whole = parse_graph(parse_json(R"({"format":"ffgraph/1","name":"side","batch_size":8,
+      "inputs":[{"name":"x","shape":["batch",64],"dtype":"f32"},{"name":"label","shape":["batch"],"dtype":"i32"}],
+      "operators":[{"name":"first","type":"linear","inputs":["x"],"attributes":{"out_features":64}},
+                   {"name":"side","type":"softmax_cross_entropy","inputs":["first","label"]},
+                   {"name":"second","type":"linear","inputs":["first"],"attributes":{"out_features":64}},
+                   {"name":"loss","type":"softmax_cross_entropy","inputs":["second","label"]}]})",
+                                             "graph"));
+  const Graph of_one = graph_of_micro_batch(whole, 4);
+  const Topology topology = parse_topology(parse_json(Stages::machine(2), "topology"));
+  KernelCosts kernels{topology, CostMode::analytic, {}};
+  const Problem problem{
+      of_one, topology, kernels, nullptr, {.micro_batches = 4}, false, std::make_shared<const Graph>(whole)};
+  Strategy strategy = single_device(of_one);
+  for (const char* name : {"second", "loss"})
+    for (const OperatorId op : of_one.operator_ids())
+      if (of_one.operators[op].name == name) strategy[op].devices = {1};
+  Evaluator evaluator(problem);
+  const Evaluator::Details details = evaluator.details(strategy, TaskOrder::one_forward_one_backward);
+  const MicroBatchSchedule schedule = schedule_of(problem, details);
+  std::set<int> passes;  // of the first device
+  for (const int t : details.tasks.tasks.indices())
+    if (schedule.pass[t] >= 0 && details.tasks.tasks[t].device == 0) passes.insert(schedule.pass[t]);
+  CHECK(passes.size() == 2 * 4);
+}
+
 // Two layers on each of four devices: in chunks of one layer the bubble is shorter, ideally 3 * 200 us and not 3 * 400.
 TEST_CASE("1F1B: a bubble is shorter where devices have several chunks of layers in turn") {
   Stages stages(4, 8, 2);
