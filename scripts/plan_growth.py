@@ -120,7 +120,7 @@ def main():
     parser.add_argument("--settings", default="tp=8,pp=8,micro_batch=1,sharding=optimizer,recompute=full")
     parser.add_argument("--no-plan", action="store_true", help="evaluations alone")
     parser.add_argument("--grid", action="store_true")
-    parser.add_argument("--rows", type=pathlib.Path, help="evaluated settings of a grid, kept and read again (JSON lines)")
+    parser.add_argument("--rows", type=pathlib.Path, help="keeps evaluated settings of a grid (JSON lines)")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         (grid if arguments.grid else growth)(arguments, pathlib.Path(folder))
