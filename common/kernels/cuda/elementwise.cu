@@ -67,9 +67,7 @@ void apply(const Context& context, Function function, float alpha, const Element
     case Function::mul:
       map_elements(context, elements, result, std::tuple(a, b), [=] __device__(float x, float y) { return x * y; });
       break;
-    case Function::identity:
-      copy_bytes(context, a, result, elements * static_cast<int64_t>(sizeof(Element)));
-      break;
+    case Function::identity: copy_bytes(context, a, result, elements * static_cast<int64_t>(sizeof(Element))); break;
   }
 }
 
