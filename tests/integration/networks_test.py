@@ -110,7 +110,7 @@ class Network:
         assert len(set(inputs)) == 1, inputs
         return inputs[0]
 
-    relu = tanh = gelu = silu = add = mul = dropout = local_response_normalization = same
+    relu = tanh = gelu = silu = add = mul = identity = dropout = local_response_normalization = same
 
     def batch_norm(self, inputs, epsilon=1e-5, statistics="global", activation="none"):
         (channels, *_), = inputs
