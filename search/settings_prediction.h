@@ -28,11 +28,7 @@ class SimulatedSettings {
   const Strategy& strategy() const { return strategy_; }  // of one micro-batch
   const Topology& topology() const { return plan_.topology; }
   int groups() const { return groups_; }  // that are simulated
-  // How many of their devices do what this one does, itself included; 0: another one is simulated for it.
-  int64_t devices_alike(DeviceId device) const {
-    if (!plan_.replicas || plan_.replicas->stand_ins.empty()) return 1;
-    return std::count(plan_.replicas->stand_ins.begin(), plan_.replicas->stand_ins.end(), device);
-  }
+  int64_t devices_alike(DeviceId device) const { return plan_.replicas ? plan_.replicas->devices_alike(device) : 1; }
 
   // With so many micro-batches.
   class Iteration {

@@ -36,14 +36,20 @@ struct Replicas {
     sort_and_unique(devices);
     return devices;
   }
-  // How many tasks of the simulated groups a task stands for, itself included.
+  // How many devices do what this one does, itself included; 0: another one is simulated for it.
+  int64_t devices_alike(DeviceId simulated) const {
+    return stand_ins.empty() ? 1 : std::count(stand_ins.begin(), stand_ins.end(), simulated);
+  }
+  // How many tasks of the simulated groups a task stands for, itself included: each of the devices that are like one of
+  // a collective's takes part in one such collective, those of several ranks together in the same.
   int64_t tasks_of(const TaskGraph& tasks, const Task& task) const {
     if (stand_ins.empty()) return 1;
-    if (!is_collective(task.kind)) return std::count(stand_ins.begin(), stand_ins.end(), task.device);
+    if (!is_collective(task.kind)) return devices_alike(task.device);
     const Vector<DeviceId>& holders = tasks.holders(task);
-    const auto has_tasks = [&](DeviceId device) { return stand_ins[device] == device; };
-    if (!std::all_of(holders.begin(), holders.end(), has_tasks)) return 1;  // of several ranks
-    return std::count(stand_ins.begin(), stand_ins.end(), holders[0]);
+    const auto simulated =
+        std::find_if(holders.begin(), holders.end(), [&](DeviceId device) { return stand_ins[device] == device; });
+    return devices_alike(*simulated) / std::count_if(holders.begin(), holders.end(),
+                                                     [&](DeviceId device) { return stand_ins[device] == *simulated; });
   }
 };
 

@@ -241,22 +241,6 @@ Vector<int> alike_ranks(const Vector<Vector<DeviceId>>& ranks, const Vector<Devi
   return result;
 }
 
-namespace {
-
-// By the first of the alike ranks; did that change any?
-bool stand_in(Vector<DeviceId>& stand_ins, const Vector<Vector<DeviceId>>& ranks, const Vector<int>& firsts) {
-  bool any = false;
-  for (const int rank : ranks.indices())
-    for (const int place : ranks[rank].indices()) {
-      if (firsts[rank] == rank) continue;
-      stand_ins[ranks[rank][place]] = stand_ins[ranks[firsts[rank]][place]];
-      any = true;
-    }
-  return any;
-}
-
-}  // namespace
-
 std::shared_ptr<const Replicas> with_stand_ins(const Problem& problem, const Parallelism& parallelism,
                                                const Strategy& strategy) {
   if (parallelism.of_layer() == 1 && parallelism.expert == 1) return problem.replicas;
@@ -266,13 +250,16 @@ std::shared_ptr<const Replicas> with_stand_ins(const Problem& problem, const Par
   Evaluator evaluator(one);
   Vector<DeviceId> stand_ins;
   for (const DeviceId device : problem.topology.devices.indices()) stand_ins.push_back(device);
-  bool any = false;
-  const auto compare = [&](const Vector<Vector<DeviceId>>& ranks) {
-    if (ranks.count() > 1 && stand_in(stand_ins, ranks, alike_ranks(ranks, stand_ins, strategy, evaluator))) any = true;
-  };
-  compare(ranks_of_layers(parallelism, problem.topology));
-  compare(ranks_of_experts(parallelism, problem.topology));
-  if (!any) return problem.replicas;
+  const Vector<DeviceId> themselves = stand_ins;
+  for (const auto& ranks_of : {ranks_of_layers, ranks_of_experts}) {
+    const Vector<Vector<DeviceId>> ranks = ranks_of(parallelism, problem.topology);
+    if (ranks.count() == 1) continue;
+    const Vector<int> firsts = alike_ranks(ranks, stand_ins, strategy, evaluator);
+    for (const int rank : ranks.indices())
+      for (const int place : ranks[rank].indices())
+        stand_ins[ranks[rank][place]] = stand_ins[ranks[firsts[rank]][place]];
+  }
+  if (stand_ins == themselves) return problem.replicas;
   auto result = std::make_shared<Replicas>();
   if (problem.replicas) *result = *problem.replicas;
   else {

@@ -52,18 +52,6 @@ bool groups_are_apart(Parallelism two, const Graph& graph, const Topology& topol
   return true;
 }
 
-// Those of tensor-parallel rank 0 to n - 1 of a stage that have the same experts: of each `expert`-th group.
-Vector<DeviceId> holders_of_experts(const Parallelism& parallelism, const Vector<Vector<DeviceId>>& groups,
-                                    int first_place, int first_group) {
-  Vector<DeviceId> holders;
-  for (int g = first_group; g < groups.count(); g += parallelism.expert)
-    for (int place = first_place; place < first_place - first_place % parallelism.of_layer() + parallelism.of_layer();
-         place += parallelism.tensor)
-      holders.push_back(groups[g][place]);
-  std::sort(holders.begin(), holders.end());
-  return holders;
-}
-
 // Devices among which parameters are synchronized: those of a stage with the same tensor-parallel rank, and of these
 // those with the same experts; all of a stage, and all of the first and the last stage, which may share an embedding.
 Vector<Vector<DeviceId>> parameter_holders(const Parallelism& parallelism, const Vector<Vector<DeviceId>>& groups) {
@@ -73,14 +61,17 @@ Vector<Vector<DeviceId>> parameter_holders(const Parallelism& parallelism, const
   for (int stage = 0; stage < parallelism.pipeline; ++stage) {
     Vector<DeviceId> all;
     for (int rank = 0; rank < tensor; ++rank) {
-      Vector<DeviceId> some;
-      for (const Vector<DeviceId>& group : groups)
-        for (int place = rank; place < of_layer; place += tensor) some.push_back(group[stage * of_layer + place]);
-      all.insert(all.end(), some.begin(), some.end());
-      std::sort(some.begin(), some.end());
-      holders.push_back(std::move(some));
-      for (int first = 0; parallelism.expert > 1 && first < parallelism.expert; ++first)
-        holders.push_back(holders_of_experts(parallelism, groups, stage * of_layer + rank, first));
+      const auto add_of_each = [&](int groups_apart, int first) {
+        Vector<DeviceId>& some = holders.emplace_back();
+        for (int group = first; group < groups.count(); group += groups_apart)
+          for (int place = rank; place < of_layer; place += tensor)
+            some.push_back(groups[group][stage * of_layer + place]);
+        std::sort(some.begin(), some.end());
+      };
+      add_of_each(1, 0);
+      all.insert(all.end(), holders.back().begin(), holders.back().end());
+      if (parallelism.expert > 1)
+        for (int first = 0; first < parallelism.expert; ++first) add_of_each(parallelism.expert, first);
     }
     std::sort(all.begin(), all.end());
     if (stage == 0 || stage == parallelism.pipeline - 1)
