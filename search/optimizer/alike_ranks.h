@@ -3,9 +3,9 @@
 //
 // Where two ranks have the same tasks with the same costs, exchange blocks with devices of their own rank alone, meet
 // other ranks only in collectives of the whole group, and share no link with them but for these, they have the same
-// timeline (by induction over the events in the order (ready time, key)): the tasks of one of them, with the collectives
-// that it takes part in, stand for those of both. The first device of a group may do more than the others: of a product
-// whose result is added up over the group it alone adds the bias.
+// timeline (by induction over the events in the order (ready time, key)): the tasks of one of them, with the
+// collectives that it takes part in, stand for those of both. The first device of a group may do more than the others:
+// of a product whose result is added up over the group it alone adds the bias.
 #pragma once
 
 #include "common/strategy.h"
