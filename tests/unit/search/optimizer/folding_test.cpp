@@ -235,6 +235,9 @@ TEST_CASE("plans whose groups meet elsewhere than in parameters are not folded")
   CHECK(folded(one_group, graph, topology));
   one_group.synchronization = Synchronization::parameter_server;
   CHECK_FALSE(folded(one_group, graph, topology));
+  // Groups that do not fall into sets that split the experts: plan_of says so.
+  for (const int expert : {3, 16})
+    CHECK_FALSE(folded({.tensor = 2, .data = 8, .micro_batch = 4, .expert = expert}, tiny_mixture(32), topology));
   // Two stages of groups that share their node's one link to the network.
   Parallelism stages{.tensor = 1, .pipeline = 2, .chunks = 1, .data = 8, .micro_batch = 4};
   const std::optional<FoldedPlan> found = folded(stages, graph, committed_topology("p100-4x4"));
