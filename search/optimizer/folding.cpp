@@ -202,7 +202,8 @@ FoldedPlan fold(Parallelism parallelism, const Graph& graph, const std::shared_p
 std::optional<FoldedPlan> folded(const Parallelism& parallelism, const Graph& graph, const Topology& topology) {
   const int data = parallelism.data;
   const int least = parallelism.expert;  // these groups exchange tokens
-  if (data == least || data % least != 0 || parallelism.synchronization == Synchronization::parameter_server) return std::nullopt;
+  if (data == least || data % least != 0 || parallelism.synchronization == Synchronization::parameter_server)
+    return std::nullopt;
   const Vector<Vector<DeviceId>> groups = data_parallel_groups(parallelism, topology);
   if (!groups_are_apart(parallelism, graph, topology, groups)) return std::nullopt;
   const auto whole = std::make_shared<const Topology>(topology);
