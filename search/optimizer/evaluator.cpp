@@ -157,9 +157,10 @@ MicroBatchSchedule Evaluator::micro_batch_schedule(const Strategy& expanded, con
 
 // Those that are tried.
 Vector<Passes> Evaluator::passes_of(const MicroBatchSchedule& schedule) const {
-  if (!schedule.interleaved.empty()) return {Passes::interleaved};
-  if (problem_.kernels.conventions().whole_passes) return {Passes::whole};
-  return {Passes::whole, Passes::mixed};
+  if (schedule.chunks > 1) return {Passes::fixed};
+  const Passes by_pass = schedule.order.empty() ? Passes::whole : Passes::fixed;
+  if (problem_.kernels.conventions().whole_passes) return {by_pass};
+  return {by_pass, Passes::mixed};
 }
 
 // The fastest one first.
@@ -205,7 +206,7 @@ std::optional<Timeline> Evaluator::one_forward_one_backward(const Details& detai
   const auto& [strategy, tasks, costs] = std::tie(details.strategy, details.tasks, details.costs);
   const MicroBatchSchedule schedule = micro_batch_schedule(strategy, tasks);
   // More of them could be in flight.
-  if (schedule.interleaved.empty() &&
+  if (schedule.chunks <= 1 &&
       *std::max_element(schedule.in_flight.begin(), schedule.in_flight.end()) == problem_.settings.micro_batches)
     return std::nullopt;
   std::optional<Timeline> best;

@@ -24,10 +24,15 @@ Vector<int> stages_of(const Strategy& strategy, int device_count) {
   return stage;
 }
 
-// [operator]: of its longest path to the end, its own stage included. What is beside such a path, as losses of layers
-// are, belongs where its inputs are made.
-Vector<int> stages_to_the_end(const Graph& graph, const Strategy& strategy, const Vector<int>& stage) {
-  Vector<int> depth(graph.operators.size(), 1);
+struct StagesToTheEnd {
+  Vector<int> depth;  // [operator]: of its longest path to the end, its own stage included
+  // [operator]: not on a path through the last stage, as losses of layers are not. It belongs where its inputs are made.
+  Vector<bool> beside;
+};
+
+StagesToTheEnd stages_to_the_end(const Graph& graph, const Strategy& strategy, const Vector<int>& stage) {
+  StagesToTheEnd result{Vector<int>(graph.operators.size(), 1), Vector<bool>(graph.operators.size(), false)};
+  Vector<int>& depth = result.depth;
   const auto change = [&](OperatorId a, OperatorId b) {
     return stage[strategy[a].devices[0]] != stage[strategy[b].devices[0]] ? 1 : 0;
   };
@@ -40,12 +45,14 @@ Vector<int> stages_to_the_end(const Graph& graph, const Strategy& strategy, cons
     for (const TensorId input : graph.operators[op].inputs)
       if (const OperatorId producer = graph.tensors[input].producer; producer >= 0)
         latest = std::min(latest, depth[producer] - change(producer, op));
-    if (latest < INT_MAX) depth[op] = std::max(depth[op], latest);
+    if (latest == INT_MAX || latest <= depth[op]) continue;
+    depth[op] = latest;
+    result.beside[op] = true;
   }
-  return depth;
+  return result;
 }
 
-// The stages of a pipeline whose devices have several chunks of layers each.
+// The stages of a pipeline whose devices have equally many chunks of layers, in turn.
 struct Chunks {
   int row = 0, each = 0;  // devices in a row, chunks of each; 0: it is not one
   Vector<int> rank;       // [device]; -1: no passes
@@ -72,18 +79,21 @@ Chunks chunks_of(const Vector<std::set<int>>& stages) {
       if (*stage != expected) return {};
     chunks.rank[device] = rank;
   }
-  return chunks.each > 1 ? chunks : Chunks{};
+  return chunks;
 }
 
 // Of the device with this rank.
-Vector<int32_t> interleaved_passes(const Chunks& chunks, int rank, int micro_batches) {
+Vector<int32_t> passes_in_order(const Chunks& chunks, int rank, int micro_batches) {
   const int row = chunks.row, stages = row * chunks.each, all = micro_batches * chunks.each;
   const auto pass = [&](int number, int direction) {
     const int in_group = number % stages, micro_batch = number / stages * row + in_group % row;
     const int chunk = direction == 0 ? in_group / row : chunks.each - 1 - in_group / row;
     return (2 * micro_batch + direction) * stages + stages - (chunk * row + rank) - 1;
   };
-  const int first = micro_batches == row ? all : std::min(all, 2 * (row - 1 - rank) + (chunks.each - 1) * row);
+  const int behind = row - 1 - rank;
+  const int first = chunks.each == 1       ? std::min(all, behind)
+                    : micro_batches == row ? all
+                                           : std::min(all, 2 * behind + (chunks.each - 1) * row);
   Vector<int32_t> passes;
   for (int forward = 0; forward < first; ++forward) passes.push_back(pass(forward, 0));
   for (int backward = 0; backward < all; ++backward) {
@@ -103,7 +113,7 @@ MicroBatchSchedule micro_batch_schedule(const Graph& graph, const Strategy& stra
         is_compute(task.kind)
             ? micro_batch_of(*graph.operators[task.op].definition, strategy[task.op].parts(), task.part, micro_batches)
             : -1);
-  const Vector<int> depth = stages_to_the_end(graph, strategy, stages_of(strategy, device_count));
+  const auto [depth, beside] = stages_to_the_end(graph, strategy, stages_of(strategy, device_count));
   schedule.in_flight.assign(device_count, 1);
   for (const OperatorId op : graph.operator_ids())
     for (const DeviceId device : strategy[op].devices)
@@ -114,12 +124,16 @@ MicroBatchSchedule micro_batch_schedule(const Graph& graph, const Strategy& stra
     const Task& task = tasks.tasks[t];
     const int direction = is_compute(task.kind) && is_forward(task.kind) ? 0 : 1;
     const int32_t k = schedule.micro_batch[t];
-    schedule.pass.push_back(k < 0 ? -1 : (2 * k + direction) * stages + depth[task.op] - 1);
+    // Backward of what is beside the path has its inputs long before the pass that it would begin: in none.
+    const bool in_pass = k >= 0 && !(direction == 1 && beside[task.op]);
+    schedule.pass.push_back(in_pass ? (2 * k + direction) * stages + depth[task.op] - 1 : -1);
     if (k >= 0) of_devices[task.device].insert(depth[task.op]);
   }
-  if (const Chunks chunks = chunks_of(of_devices); chunks.row > 0 && micro_batches % chunks.row == 0)
-    for (const int rank : chunks.rank)
-      schedule.interleaved.push_back(rank < 0 ? Vector<int32_t>() : interleaved_passes(chunks, rank, micro_batches));
+  const Chunks chunks = chunks_of(of_devices);
+  if (chunks.row < 2 || (chunks.each > 1 && micro_batches % chunks.row != 0)) return schedule;
+  schedule.chunks = chunks.each;
+  for (const int rank : chunks.rank)
+    schedule.order.push_back(rank < 0 ? Vector<int32_t>() : passes_in_order(chunks, rank, micro_batches));
   return schedule;
 }
 

@@ -371,10 +371,9 @@ Timeline schedule_one_forward_one_backward(const TaskGraph& tasks, const TaskCos
     urgency.push_back(is_compute(kind) ? first - schedule.micro_batch[t] : 0);
   }
   Admission admission(tasks, schedule);
-  ListScheduling scheduling(tasks, Dependencies(tasks), costs, urgency,
-                            passes == Passes::interleaved ? nullptr : &admission,
+  ListScheduling scheduling(tasks, Dependencies(tasks), costs, urgency, passes == Passes::fixed ? nullptr : &admission,
                             passes == Passes::mixed ? nullptr : &schedule.pass, watch);
-  if (passes == Passes::interleaved) scheduling.follow(schedule.interleaved);
+  if (passes == Passes::fixed) scheduling.follow(schedule.order);
   return scheduling.run();
 }
 

@@ -16,10 +16,11 @@ using namespace ff;
 
 namespace {
 
-// Linear layers of equal work, equally many on each device: consecutive ones.
+// Linear layers of equal work, equally many on each device: consecutive ones. With `losses` each layer has a loss of its
+// own, as those that balance experts: with the end of the network it has nothing to do.
 struct Stages {
-  Stages(int devices, int micro_batches, int layers_each = 1)
-      : whole(parse_graph(parse_json(network(devices * layers_each), "graph"))),
+  Stages(int devices, int micro_batches, int layers_each = 1, bool losses = false)
+      : whole(parse_graph(parse_json(network(devices * layers_each, losses), "graph"))),
         of_one(graph_of_micro_batch(whole, micro_batches)),
         topology(parse_topology(parse_json(machine(devices), "topology"))),
         problem{of_one,
@@ -30,17 +31,21 @@ struct Stages {
                 false,
                 std::make_shared<const Graph>(whole)},
         strategy(single_device(of_one)) {
-    for (int layer = 0; layer < devices * layers_each; ++layer) strategy[layer].devices = {layer / layers_each};
-    strategy.back().devices = {devices - 1};
+    const int operators = losses ? 2 : 1;  // of a layer
+    for (const OperatorId op : of_one.operator_ids())
+      strategy[op].devices = {std::min(op / operators / layers_each, devices - 1)};
   }
 
-  static std::string network(int layers) {
+  static std::string network(int layers, bool losses) {
     std::string text = R"({"format":"ffgraph/1","name":"stages","batch_size":24,
       "inputs":[{"name":"x","shape":["batch",64],"dtype":"f32"},{"name":"label","shape":["batch"],"dtype":"i32"}],
       "operators":[)";
     for (int l = 0; l < layers; ++l)
       text += R"({"name":"l)" + std::to_string(l) + R"(","type":"linear","inputs":[")" +
-              (l == 0 ? "x" : "l" + std::to_string(l - 1)) + R"("],"attributes":{"out_features":64}},)";
+              (l == 0 ? "x" : "l" + std::to_string(l - 1)) + R"("],"attributes":{"out_features":64}},)" +
+              (losses ? R"({"name":"loss)" + std::to_string(l) + R"(","type":"softmax_cross_entropy","inputs":["l)" +
+                            std::to_string(l) + R"(","label"]},)"
+                      : "");
     return text + R"({"name":"loss","type":"softmax_cross_entropy","inputs":["l)" + std::to_string(layers - 1) +
            R"(","label"]}]})";
   }
@@ -88,6 +93,16 @@ MicroBatchSchedule schedule_of(const Problem& problem, const Evaluator::Details&
                               problem.topology.devices.count());
 }
 
+// In the order in which the device's tasks run.
+Vector<int32_t> passes_of(DeviceId device, const Evaluator::Details& details, const MicroBatchSchedule& schedule) {
+  Vector<int32_t> seen;
+  for (const int task : details.order)
+    if (details.tasks.tasks[task].device == device && schedule.pass[task] >= 0 &&
+        (seen.empty() || seen.back() != schedule.pass[task]))
+      seen.push_back(schedule.pass[task]);
+  return seen;
+}
+
 }  // namespace
 
 TEST_CASE("1F1B: a device has as many micro-batches in flight as there are stages from it to the end") {
@@ -117,31 +132,49 @@ TEST_CASE("1F1B: with equal stages an iteration takes the time of the slowest st
   CHECK(us == Approx(8 * 400 + 3 * 200).epsilon(0.1));  // and updates and transfers
 }
 
-// As losses that balance experts are: with the end of the network it has nothing to do.
 TEST_CASE("1F1B: a loss of a layer is computed in the passes of the layer") {
-  const Graph whole = parse_graph(parse_json(R"({"format":"ffgraph/1","name":"side","batch_size":8,
-      "inputs":[{"name":"x","shape":["batch",64],"dtype":"f32"},{"name":"label","shape":["batch"],"dtype":"i32"}],
-      "operators":[{"name":"first","type":"linear","inputs":["x"],"attributes":{"out_features":64}},
-                   {"name":"side","type":"softmax_cross_entropy","inputs":["first","label"]},
-                   {"name":"second","type":"linear","inputs":["first"],"attributes":{"out_features":64}},
-                   {"name":"loss","type":"softmax_cross_entropy","inputs":["second","label"]}]})",
-                                             "graph"));
-  const Graph of_one = graph_of_micro_batch(whole, 4);
-  const Topology topology = parse_topology(parse_json(Stages::machine(2), "topology"));
-  KernelCosts kernels{topology, CostMode::analytic, {}};
-  const Problem problem{
-      of_one, topology, kernels, nullptr, {.micro_batches = 4}, false, std::make_shared<const Graph>(whole)};
-  Strategy strategy = single_device(of_one);
-  for (const char* name : {"second", "loss"})
-    for (const OperatorId op : of_one.operator_ids())
-      if (of_one.operators[op].name == name) strategy[op].devices = {1};
-  Evaluator evaluator(problem);
-  const Evaluator::Details details = evaluator.details(strategy, TaskOrder::one_forward_one_backward);
-  const MicroBatchSchedule schedule = schedule_of(problem, details);
+  Stages stages(2, 4, 1, true);
+  Evaluator evaluator(stages.problem);
+  const Evaluator::Details details = evaluator.details(stages.strategy, TaskOrder::one_forward_one_backward);
+  const MicroBatchSchedule schedule = schedule_of(stages.problem, details);
   std::set<int> passes;  // of the first device
   for (const int t : details.tasks.tasks.indices())
     if (schedule.pass[t] >= 0 && details.tasks.tasks[t].device == 0) passes.insert(schedule.pass[t]);
   CHECK(passes.size() == 2 * 4);
+}
+
+// Its backward is ready when forward is: a device that began its backward pass with it would wait for the other stages,
+// and they for the device's next forward pass. Kernels of 100 us: forward of two layers 400 us, backward 600 us, as a
+// loss has no gradient to wait for; of the last stage 500 and 700.
+TEST_CASE("1F1B: backward of a loss of a layer does not begin a backward pass") {
+  Stages stages(4, 8, 2, true);
+  Evaluator evaluator(stages.problem);
+  const Evaluator::Details details = evaluator.details(stages.strategy, TaskOrder::one_forward_one_backward);
+  for (const Passes passes : {Passes::whole, Passes::fixed}) {
+    const Timeline timeline =
+        schedule_one_forward_one_backward(details.tasks, details.costs, schedule_of(stages.problem, details), passes);
+    CHECK(static_cast<double>(timeline.makespan) / 1e3 < 8 * 1200 + 4 * 1000);
+  }
+}
+
+// p-1-r forward passes, then forward and backward in turn, whatever is ready.
+TEST_CASE("1F1B: stages in a row take their passes in a fixed order, of unequal layers too") {
+  Stages stages(4, 8, 2);
+  stages.strategy[2].devices = {0};  // three layers, one, two, and two with the loss
+  Evaluator evaluator(stages.problem);
+  const Evaluator::Details details = evaluator.details(stages.strategy, TaskOrder::one_forward_one_backward);
+  const MicroBatchSchedule schedule = schedule_of(stages.problem, details);
+  REQUIRE(schedule.order.size() == 4);
+  CHECK(schedule.chunks == 1);
+  for (DeviceId device = 0; device < 4; ++device) {
+    std::string directions;
+    for (const int32_t pass : schedule.order[device]) directions += pass / 4 % 2 == 0 ? 'F' : 'B';
+    const auto behind = static_cast<size_t>(3 - device);
+    std::string expected(behind, 'F');
+    for (size_t k = behind; k < 8; ++k) expected += "FB";
+    CHECK(directions == expected + std::string(behind, 'B'));
+    CHECK(passes_of(device, details, schedule) == schedule.order[device]);
+  }
 }
 
 // Two layers on each of four devices: in chunks of one layer the bubble is shorter, ideally 3 * 200 us and not 3 * 400.
@@ -173,11 +206,11 @@ TEST_CASE("devices with several chunks take their passes in the interleaved orde
   Evaluator evaluator(stages.problem);
   const Evaluator::Details details = evaluator.details(stages.strategy, TaskOrder::one_forward_one_backward);
   const MicroBatchSchedule schedule = schedule_of(stages.problem, details);
-  REQUIRE(schedule.interleaved.size() == 4);
+  REQUIRE(schedule.order.size() == 4);
   const auto text = [&](DeviceId device, int count) {  // "F1", chunk and all: "F1'" in the second one
     std::string passes;
     for (int p = 0; p < count; ++p) {
-      const int pass = schedule.interleaved[device][p];
+      const int pass = schedule.order[device][p];
       passes += std::string(p > 0 ? " " : "") + (pass / 8 % 2 == 0 ? "F" : "B") + std::to_string(pass / 16 + 1) +
                 (pass % 8 < 4 ? "'" : "");
     }
@@ -186,15 +219,9 @@ TEST_CASE("devices with several chunks take their passes in the interleaved orde
   CHECK(text(0, 16) == "F1 F2 F3 F4 F1' F2' F3' F4' F5 F6 F7 B1' F8 B2' F5' B3'");
   CHECK(text(3, 12) == "F1 F2 F3 F4 F1' B1' F2' B2' F3' B3' F4' B4'");
   for (DeviceId device = 0; device < 4; ++device) {
-    const Vector<int32_t>& passes = schedule.interleaved[device];
+    const Vector<int32_t>& passes = schedule.order[device];
     CHECK(std::set<int32_t>(passes.begin(), passes.end()).size() == 2 * 2 * 8);  // each once
-    // Tasks run in that order.
-    Vector<int32_t> seen;
-    for (const int task : details.order)
-      if (details.tasks.tasks[task].device == device && schedule.pass[task] >= 0 &&
-          (seen.empty() || seen.back() != schedule.pass[task]))
-        seen.push_back(schedule.pass[task]);
-    CHECK(seen == passes);
+    CHECK(passes_of(device, details, schedule) == passes);
   }
   // As many as there are devices: all forward passes come first. Another number: no such order.
   for (const int micro_batches : {4, 6}) {
@@ -204,9 +231,9 @@ TEST_CASE("devices with several chunks take their passes in the interleaved orde
     Evaluator of_other(other.problem);
     const MicroBatchSchedule found =
         schedule_of(other.problem, of_other.details(other.strategy, TaskOrder::one_forward_one_backward));
-    REQUIRE(found.interleaved.size() == (micro_batches == 4 ? 4 : 0));
+    REQUIRE(found.order.size() == (micro_batches == 4 ? 4 : 0));
     if (micro_batches == 4)
-      for (int pass = 0; pass < 8; ++pass) CHECK(found.interleaved[0][pass] / 8 % 2 == 0);
+      for (int pass = 0; pass < 8; ++pass) CHECK(found.order[0][pass] / 8 % 2 == 0);
   }
 }
 
