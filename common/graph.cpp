@@ -29,8 +29,7 @@ class GraphParser {
           .fail("asked for " + std::to_string(batch_size) + " samples instead, expected at most " +
                 std::to_string(largest));
     if (batch_size > 0) graph_.batch_size = batch_size;
-    graph_.file = place.value();
-    graph_.file["batch_size"] = graph_.batch_size;
+    graph_.source = place.shared_value();
   }
 
   Graph parse() {
@@ -327,19 +326,28 @@ int64_t Graph::parameter_count() const {
   return count;
 }
 
+Json Graph::file() const {
+  Json result = *source;
+  result["batch_size"] = batch_size;
+  return result;
+}
+
 Graph parse_graph(const JsonPlace& place, int64_t batch_size, DataType activation_type) {
   return GraphParser(place, batch_size, activation_type).parse();
 }
 void set_optimizer(Graph& graph, const OptimizerSettings& optimizer) {
   graph.optimizer = optimizer;
-  graph.file["optimizer"] = optimizer_to_json(optimizer);
+  auto source = std::make_shared<Json>(*graph.source);
+  (*source)["optimizer"] = optimizer_to_json(optimizer);
+  graph.source = std::move(source);
 }
 
 Graph with_batch_size(const Graph& graph, int64_t batch_size, const std::string& place) {
-  return parse_graph(JsonPlace(std::make_shared<Json>(graph.file), place), batch_size, graph.activation_type);
+  if (batch_size == graph.batch_size) return graph;
+  return parse_graph(JsonPlace(graph.source, place), batch_size, graph.activation_type);
 }
 Graph with_activation_type(const Graph& graph, DataType type) {
-  return parse_graph(JsonPlace(std::make_shared<Json>(graph.file), "graph"), 0, type);
+  return parse_graph(JsonPlace(graph.source, "graph"), graph.batch_size, type);
 }
 Graph load_graph(const std::string& path, int64_t batch_size) { return parse_graph(read_json_file(path), batch_size); }
 

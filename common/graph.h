@@ -63,7 +63,7 @@ struct Graph {
   Vector<TensorId> inputs;
   Vector<OperatorId> losses;
   std::optional<OptimizerSettings> optimizer;  // empty: the file does not say
-  Json file;                                   // what was read, with the batch size in force: goes into strategy files
+  std::shared_ptr<const Json> source;          // what was read, but for the batch size
 
   Indices operator_ids() const { return operators.indices(); }
   // Does `op` compute a gradient of its input in backward?
@@ -73,6 +73,7 @@ struct Graph {
   }
   Vector<bool> inputs_with_gradient(OperatorId op) const;  // by input
   int64_t parameter_count() const;                         // elements that are trained
+  Json file() const;  // what was read, with the batch size in force: goes into strategy files
 };
 
 // Throws InputError for anything that is not a valid ffgraph/1. batch_size 0 keeps the file's.

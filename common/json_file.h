@@ -28,6 +28,10 @@ class JsonPlace {
   JsonPlace(std::shared_ptr<const Json> root, std::string file);
 
   const Json& value() const { return *value_; }
+  // A copy where it is a part of what was read.
+  std::shared_ptr<const Json> shared_value() const {
+    return value_ == root_.get() ? root_ : std::make_shared<const Json>(*value_);
+  }
   const std::string& pointer() const { return pointer_; }
   const std::string& file() const { return file_; }
   [[noreturn]] void fail(const std::string& message) const;

@@ -156,7 +156,7 @@ Json strategy_to_json(const StrategyFile& file) {
   json["provenance"] = file.provenance.is_object() ? file.provenance : Json::object();
   json["provenance"]["configurations_hash"] =
       configurations_hash(file.graph, file.strategy, file.settings.micro_batches);
-  json["graph"] = file.graph.file;
+  json["graph"] = file.graph.file();
   json["topology"] = file.topology.file;
   // "$schema" of the embedded files is relative to where those files lay.
   json["graph"].erase("$schema");

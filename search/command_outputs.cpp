@@ -38,7 +38,7 @@ Json provenance(const SearchReport& report, const Problem& problem) {
                {"seed", report.seed},
                {"proposals", report.proposals},
                {"chain_hash", report.chain_hash},
-               {"graph_hash", content_hash(problem.whole().file.dump())},
+               {"graph_hash", content_hash(problem.whole().file().dump())},
                {"topology_hash", content_hash(problem.topology.file.dump())},
                {"predicted_us", to_us(report.predicted)},
                {"baselines", report_to_json(report)["baselines"]},

@@ -121,7 +121,8 @@ Explanation plans_under_change(const PlanQuestion& question, const std::string& 
   constexpr int most = 5;
   Vector<SettingsPrediction> plans;
   for (int p = 0; p < std::min(most, question.plans.count()); ++p) try {
-      plans.push_back(predict_settings(question.plans[p].parallelism, graph, changed.topology, question.costs));
+      plans.push_back(predict_settings(question.plans[p].parallelism, graph, changed.topology, question.costs,
+                                       Extrapolation::steady));
     } catch (const InputError& error) {
       if (p == 0) throw InputError("--what-if \"" + change + "\": " + error.what());
     }
@@ -152,7 +153,7 @@ Explanation largest_batch(const PlanQuestion& question) {
     Parallelism parallelism = plan.parallelism;
     parallelism.micro_batch = size;
     return predict_settings(parallelism, with_batch_size(question.graph, unit * size, "the largest batch"),
-                            question.topology, question.costs);
+                            question.topology, question.costs, Extrapolation::steady);
   };
   SettingsPrediction largest = plan;
   int64_t exceeds = 0;

@@ -14,22 +14,24 @@ namespace ff {
 namespace {
 
 Json plan_to_json(const SettingsPrediction& plan) {
-  return {{"settings", to_string(plan.parallelism)},
-          {"predicted_us", static_cast<double>(plan.makespan) / 1000},
-          {"memory_bytes", plan.memory_bytes},
-          {"memory_share", plan.memory_share},
-          {"extrapolated", plan.extrapolated}};
+  return {{"settings", to_string(plan.parallelism)}, {"predicted_us", static_cast<double>(plan.makespan) / 1000},
+          {"memory_bytes", plan.memory_bytes},       {"memory_share", plan.memory_share},
+          {"extrapolated", plan.extrapolated},       {"exact", plan.exact}};
 }
 
 std::string plans_to_text(const SettingsSearchResult& result) {
   std::string text = "       predicted   slower   memory  headroom  settings\n";
+  bool steady = false;
   for (const int p : result.best.indices()) {
     const SettingsPrediction& plan = result.best[p];
     const double slower = static_cast<double>(plan.makespan) / static_cast<double>(result.best[0].makespan) - 1;
+    steady = steady || !plan.exact;
     const std::string headroom = plan.memory_share > 0 ? line("%.0f %%", 100 * (1 - plan.memory_share)) : "";
-    text += line("%3d  %11s  %5.1f %%  %4.1f GB  %8s  %s\n", p + 1, time_text(plan.makespan).c_str(), 100 * slower,
-                 static_cast<double>(plan.memory_bytes) / 1e9, headroom.c_str(), to_string(plan.parallelism).c_str());
+    text += line("%3d %c%11s  %5.1f %%  %4.1f GB  %8s  %s\n", p + 1, plan.exact ? ' ' : '~',
+                 time_text(plan.makespan).c_str(), 100 * slower, static_cast<double>(plan.memory_bytes) / 1e9,
+                 headroom.c_str(), to_string(plan.parallelism).c_str());
   }
+  if (steady) text += "~: further micro-batches as those before, which take equally long but for 0.1 %\n";
   return text;
 }
 
@@ -134,7 +136,8 @@ CommandResult run_plan(const PlanOptions& options, const std::atomic<bool>& stop
   const CostOptions costs = costs_of_plans(options);
   const bool as_framework = follows_framework(options, search, costs);
   if (as_framework) search.pinned.framework = convention_of(options.framework);
-  const GraphAndTopology files = load_files(options.files, {});
+  const GraphAndTopology files =
+      with_precision(load_files(options.files, {}), costs.precision.value_or(Precision::fp32));
   for (const std::string& change : options.what_if) changed_problem(files.topology, change);  // wrong ones fail now
   for (const std::string& setting : options.why) best_by_value({}, setting);
   const SettingsSearchResult result = search_settings(files.graph, files.topology, costs, search, stop);

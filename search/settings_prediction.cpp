@@ -1,6 +1,7 @@
 #include "search/settings_prediction.h"
 
 #include <algorithm>
+#include <cmath>
 #include <memory>
 #include <optional>
 #include <tuple>
@@ -189,16 +190,44 @@ int micro_batches_of(const Parallelism& completed, const Graph& graph) {
   return static_cast<int>(graph.batch_size / completed.data / completed.micro_batch);
 }
 
-// Of few micro-batches, if the others repeat them; else of all. Those that fill the pipeline are followed by as many
-// that still meet them, if stages are alike; with several chunks a stage, by rounds of as many as there are stages.
-std::unique_ptr<Sample> sample_of(const SimulatedSettings& settings, const Parallelism& parallelism,
-                                  int micro_batches) {
+// The time that each micro-batch adds to the makespan of samples with more and more of them.
+class SteadyGrowth {
+ public:
+  // Of a sample that does not repeat: does each micro-batch take as long as in the sample before?
+  std::optional<Repetition> found(int micro_batches, Nanoseconds makespan) {
+    samples_.emplace_back(micro_batches, static_cast<double>(makespan));
+    const int last = samples_.count() - 1;
+    if (last < 2) return std::nullopt;
+    const double before = each_between(last - 2, last - 1), now = each_between(last - 1, last);
+    if (std::abs(now - before) > tolerance * now) return std::nullopt;
+    return Repetition{1, static_cast<Nanoseconds>(now)};
+  }
+
+ private:
+  static constexpr double tolerance = 0.001;
+  double each_between(int a, int b) const {
+    return (samples_[b].second - samples_[a].second) / (samples_[b].first - samples_[a].first);
+  }
+  Vector<std::pair<int, double>> samples_;  // micro-batches, makespan
+};
+
+// Of few micro-batches, if the others follow from them; else of all. Those that fill the pipeline are followed by as
+// many that still meet them, if stages are alike; with several chunks a stage, by rounds of as many as there are
+// stages. `steady`: whether the time is not exact.
+std::unique_ptr<Sample> sample_of(const SimulatedSettings& settings, const Parallelism& parallelism, int micro_batches,
+                                  Extrapolation extrapolation, bool& steady) {
   const int stages = parallelism.pipeline, round = parallelism.chunks == 1 ? 1 : stages;
+  SteadyGrowth growth;
   int tried = 0;  // together with those of one more attempt fewer than all
   for (int some = parallelism.chunks == 1 ? 2 * stages + 1 : 5 * stages; tried + some < micro_batches;
        some += (some / 2 + round - 1) / round * round) {
     auto sample = std::make_unique<Sample>(settings, some, micro_batches - some);
     if (sample->details.repetition) return sample;
+    if (extrapolation == Extrapolation::steady && sample->details.timeline.makespan > 0)
+      if ((sample->details.repetition = growth.found(some, sample->makespan()))) {
+        steady = true;
+        return sample;
+      }
     tried += some;
   }
   return std::make_unique<Sample>(settings, micro_batches, 0);
@@ -207,11 +236,13 @@ std::unique_ptr<Sample> sample_of(const SimulatedSettings& settings, const Paral
 }  // namespace
 
 SettingsPrediction predict_settings(const Parallelism& parallelism, const Graph& graph, const Topology& topology,
-                                    const CostOptions& costs) {
+                                    const CostOptions& costs, Extrapolation extrapolation) {
   SettingsPrediction result;
   const Parallelism own = result.parallelism = completed(parallelism, graph, topology);
   const SimulatedSettings settings(own, graph, topology, costs);
-  const auto sample = sample_of(settings, own, micro_batches_of(own, graph));
+  bool steady = false;
+  const auto sample = sample_of(settings, own, micro_batches_of(own, graph), extrapolation, steady);
+  result.exact = !steady;
   result.extrapolated = sample->further > 0;
   result.makespan = sample->makespan();
   set_memory(result, settings.topology(), *sample);
@@ -248,7 +279,8 @@ Vector<StageTimes> stage_times(const Parallelism& parallelism, const Graph& grap
                                const CostOptions& costs) {
   const Parallelism own = completed(parallelism, graph, topology);
   const SimulatedSettings settings(own, graph, topology, costs);
-  const auto sample = sample_of(settings, own, micro_batches_of(own, graph));
+  bool steady = false;
+  const auto sample = sample_of(settings, own, micro_batches_of(own, graph), Extrapolation::steady, steady);
   const Vector<StageTimes> of_devices = times_of_devices(*sample, settings.topology().devices.count());
   Vector<StageTimes> result(own.pipeline);
   const Vector<DeviceId> order = settings.topology().by_links();

@@ -15,6 +15,7 @@ struct SettingsPrediction {
   int64_t memory_bytes = 0;   // of the device that needs the largest fraction of its memory
   double memory_share = 0;    // that is needed of the fullest device's memory; 0 where the topology states none
   bool extrapolated = false;  // from fewer micro-batches
+  bool exact = true;          // the time is that of a simulation of all
   bool fits() const { return memory_share <= 1; }
 };
 
@@ -56,11 +57,16 @@ class SimulatedSettings {
 // or samples are not divisible by them.
 Parallelism completed(Parallelism parallelism, const Graph& graph, const Topology& topology);
 
-// In 1F1B order. Where the state of the simulation comes back (simulator/repetition.h), micro-batches from there on are
-// not simulated: the time is that of all, exactly, and memory what a few need, with further preallocated buffers.
-// `graph` has the samples of an iteration. Throws InputError as plan_of does.
+// How the time of many micro-batches follows from that of few.
+enum class Extrapolation {
+  exact,  // where the state of the simulation comes back (simulator/repetition.h)
+  steady  // or where each further one takes the same time, but for 0.1 %, as those before
+};
+
+// In 1F1B order. Micro-batches that follow from others are not simulated, and memory is what a few need, with further
+// preallocated buffers. `graph` has the samples of an iteration. Throws InputError as plan_of does.
 SettingsPrediction predict_settings(const Parallelism& parallelism, const Graph& graph, const Topology& topology,
-                                    const CostOptions& costs);
+                                    const CostOptions& costs, Extrapolation extrapolation = Extrapolation::exact);
 
 // What a device of a stage does in an iteration: times that its compute tasks and the collectives that it takes part in
 // take, summed. Collectives may run beside compute tasks.

@@ -13,7 +13,8 @@ std::optional<SettingsPrediction> predicted_if_it_fits(const Parallelism& parall
                                                        const SettingsRefinement& refinement, int64_t& simulated) {
   try {
     ++simulated;
-    SettingsPrediction found = predict_settings(parallelism, refinement.graph, refinement.topology, refinement.costs);
+    SettingsPrediction found =
+        predict_settings(parallelism, refinement.graph, refinement.topology, refinement.costs, Extrapolation::steady);
     if (found.fits()) return found;
   } catch (const InputError&) {}
   return std::nullopt;

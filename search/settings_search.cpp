@@ -460,7 +460,7 @@ class SettingsSearch {
   void simulate(const Node& node) {
     std::optional<SettingsPrediction> found;
     try {
-      found = predict_settings(node.parallelism, graph_, topology_, costs_);
+      found = predict_settings(node.parallelism, graph_, topology_, costs_, Extrapolation::steady);
     } catch (const InputError& error) {  // chunks
       refused_ = error.what();
       return;

@@ -368,7 +368,7 @@ Vector<std::string> settings_differences(const StrategyFile& a, const StrategyFi
             std::string(to_string(b.settings.synchronization)));
   compare("reduction of gradients with backward", a.settings.overlaps_reductions, b.settings.overlaps_reductions);
   compare("precision", std::string(to_string(a.settings.precision)), std::string(to_string(b.settings.precision)));
-  for (const std::string& difference : graph_differences(a.graph.file, b.graph.file))
+  for (const std::string& difference : graph_differences(a.graph.file(), b.graph.file()))
     if (is_of_optimizer(difference)) differences.push_back(difference);
   return differences;
 }
@@ -377,7 +377,7 @@ Vector<std::string> settings_differences(const StrategyFile& a, const StrategyFi
 
 void expect_comparable(const std::string& path_a, const StrategyFile& a, const std::string& path_b,
                        const StrategyFile& b) {
-  Vector<std::string> differences = graph_differences(a.graph.file, b.graph.file);
+  Vector<std::string> differences = graph_differences(a.graph.file(), b.graph.file());
   std::erase_if(differences, is_of_optimizer);
   add_differences("the number of devices", a.topology.devices.size(), b.topology.devices.size(), differences);
   if (differences.empty()) return;

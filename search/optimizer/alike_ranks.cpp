@@ -18,6 +18,7 @@ struct RankTasks {
   TaskGraph graph;
   TaskCosts costs;
   Vector<int> by_key, place;  // [place]: task; [task]: place
+  Vector<int> behind;         // places of each task's successors, ascending, as graph.successors has these
   MemoryModel::Needs memory;
 
   RankTasks(Vector<DeviceId> devices, const Strategy& strategy, Evaluator& evaluator) {
@@ -31,14 +32,15 @@ struct RankTasks {
     std::sort(by_key.begin(), by_key.end(), [&](int a, int b) { return graph.tasks[a].key < graph.tasks[b].key; });
     place.resize(by_key.size());
     for (const int at : by_key.indices()) place[by_key[at]] = at;
+    for (const int successor : graph.successors) behind.push_back(place[successor]);
+    for (const int task : graph.tasks.indices())
+      std::sort(behind.begin() + graph.successor_begin[task], behind.begin() + graph.successor_begin[task + 1]);
   }
 
-  Vector<int> places_behind(int task) const {
-    Vector<int> places;
-    for (int32_t s = graph.successor_begin[task]; s < graph.successor_begin[task + 1]; ++s)
-      places.push_back(place[graph.successors[s]]);
-    std::sort(places.begin(), places.end());
-    return places;
+  std::span<const int> places_behind(int task) const {
+    return std::span(behind).subspan(
+        static_cast<size_t>(graph.successor_begin[task]),
+        static_cast<size_t>(graph.successor_begin[task + 1] - graph.successor_begin[task]));
   }
 };
 
@@ -71,11 +73,13 @@ class RankComparison {
 
   // What the rank's own tasks use, each once.
   Vector<int32_t> resources(int rank, const RankTasks& tasks) const {
-    Vector<int32_t> result;
+    Vector<bool> used(tasks.costs.resource_count, false);
     for (const int task : tasks.graph.tasks.indices())
       if (!is_shared(rank, tasks, task))
-        for (const ResourceUse& use : tasks.costs.uses_of(task)) result.push_back(use.resource);
-    sort_and_unique(result);
+        for (const ResourceUse& use : tasks.costs.uses_of(task)) used[use.resource] = true;
+    Vector<int32_t> result;
+    for (const int32_t resource : used.indices())
+      if (used[resource]) result.push_back(resource);
     return result;
   }
 
@@ -116,7 +120,7 @@ class RankComparison {
                         task.before_op);
     };
     if (numbers(a) != numbers(b) || firsts.costs.duration[of_first] != others.costs.duration[of_other]) return false;
-    if (firsts.places_behind(of_first) != others.places_behind(of_other)) return false;
+    if (!std::ranges::equal(firsts.places_behind(of_first), others.places_behind(of_other))) return false;
     if (is_shared(first, firsts, of_first) || is_shared(other, others, of_other)) return a.key == b.key;  // the same
     if (!alike_devices(first, other, a.device, b.device) || !alike_devices(first, other, a.destination, b.destination))
       return false;

@@ -157,10 +157,9 @@ MicroBatchSchedule Evaluator::micro_batch_schedule(const Strategy& expanded, con
 
 // Those that are tried.
 Vector<Passes> Evaluator::passes_of(const MicroBatchSchedule& schedule) const {
-  if (schedule.chunks > 1) return {Passes::fixed};
-  const Passes by_pass = schedule.order.empty() ? Passes::whole : Passes::fixed;
-  if (problem_.kernels.conventions().whole_passes) return {by_pass};
-  return {by_pass, Passes::mixed};
+  if (!schedule.order.empty()) return {Passes::fixed};
+  if (problem_.kernels.conventions().whole_passes) return {Passes::whole};
+  return {Passes::whole, Passes::mixed};
 }
 
 // The fastest one first.
@@ -200,26 +199,29 @@ Evaluator::Details Evaluator::simulated_one_forward_one_backward(const Strategy&
   return details;
 }
 
-// The order that is the faster one with so many further micro-batches. Nothing where one does not repeat itself.
+// The order that is the faster one: with so many further micro-batches, where all orders repeat themselves. Nothing
+// where more micro-batches could be in flight than there are.
 std::optional<Timeline> Evaluator::one_forward_one_backward(const Details& details,
                                                             const Vector<int32_t>& micro_batches, int further) const {
   const auto& [strategy, tasks, costs] = std::tie(details.strategy, details.tasks, details.costs);
   const MicroBatchSchedule schedule = micro_batch_schedule(strategy, tasks);
-  // More of them could be in flight.
   if (schedule.chunks <= 1 &&
       *std::max_element(schedule.in_flight.begin(), schedule.in_flight.end()) == problem_.settings.micro_batches)
     return std::nullopt;
-  std::optional<Timeline> best;
-  Nanoseconds least = 0;
+  Vector<std::pair<Timeline, Nanoseconds>> scheduled;  // and what further micro-batches take
+  bool all_repeat = true;
   for (const Passes passes : passes_of(schedule)) {
     RepetitionWatch watch(micro_batches);
     Timeline timeline = schedule_one_forward_one_backward(tasks, costs, schedule, passes, &watch);
     const std::optional<Repetition> repetition = watch.found(tasks, Dependencies(tasks), timeline);
-    if (!repetition || further % repetition->micro_batches != 0) return std::nullopt;
-    const Nanoseconds makespan = timeline.makespan + repetition->time_of(further);
-    if (!best || makespan < least) best = std::move(timeline), least = makespan;
+    const bool repeats = repetition && further % repetition->micro_batches == 0;
+    all_repeat = all_repeat && repeats;
+    scheduled.emplace_back(std::move(timeline), repeats ? repetition->time_of(further) : 0);
   }
-  return best;
+  const auto time = [&](const auto& one) { return one.first.makespan + (all_repeat ? one.second : 0); };
+  return std::min_element(scheduled.begin(), scheduled.end(),
+                          [&](const auto& a, const auto& b) { return time(a) < time(b); })
+      ->first;
 }
 
 Evaluator::Details Evaluator::simulated_one_forward_one_backward(const Strategy& of_one, Evaluator& all,

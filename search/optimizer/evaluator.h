@@ -61,14 +61,14 @@ class Evaluator {
     Nanoseconds makespan_fifo = 0;           // with devices that run tasks as these become ready (paper, A3)
     bool fifo_order = true;                  // the timeline is that one; else `order` is simulated
     TaskOrder task_order = TaskOrder::fifo;  // which one that is; best: that of a file
-    std::optional<Repetition> repetition;    // of further micro-batches; null: nothing is simulated with them
+    std::optional<Repetition> repetition;    // of further micro-batches
   };
   // Without memory: in FIFO order, without an order; in 1F1B order, without its sources and the makespan in FIFO order.
   Details simulated(const Strategy& strategy);
   Details simulated_one_forward_one_backward(const Strategy& strategy);
-  // Likewise of the micro-batches here, of which `all` has more, if these repeat the last ones: in the order that is
-  // the faster one of all, with the durations that tasks have among all. `of_two`: the task graph of two; the problem
-  // has more.
+  // Likewise of the micro-batches here, of which `all` has more, with the durations that tasks have among all, and
+  // whether further ones repeat the last ones. `of_two`: the task graph of two; the problem has more. A makespan of 0:
+  // there are too few for it.
   Details simulated_one_forward_one_backward(const Strategy& strategy, Evaluator& all, const TaskGraph& of_two);
   TaskGraph tasks(const Strategy& strategy) { return tasks_of(expanded(strategy)); }
   // Memory is that of the order in which the simulator starts the tasks, with on-demand transfer buffers where it

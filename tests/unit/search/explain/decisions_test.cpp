@@ -105,12 +105,17 @@ TEST_CASE("strategies that cannot be compared: the message lists all that differ
   CHECK(message(file("lenet", "p100-1x4", 128)) == begin + "\n  batch_size is 128 instead of 64");
   StrategyFile other = lenet;  // settings are compared, not refused
   other.settings.micro_batches = 4;
-  other.graph.file["optimizer"] = {{"type", "adam"}, {"learning_rate", 0.001}};
+  const auto change = [](Graph& graph, const auto& set) {
+    Json source = *graph.source;
+    set(source);
+    graph.source = std::make_shared<const Json>(std::move(source));
+  };
+  change(other.graph, [](Json& source) { source["optimizer"] = {{"type", "adam"}, {"learning_rate", 0.001}}; });
   expect_comparable("a.json", lenet, "b.json", other);
   StrategyFile wider = lenet;
-  wider.graph.file["name"] = "wide";
+  change(wider.graph, [](Json& source) { source["name"] = "wide"; });
   expect_comparable("a.json", lenet, "b.json", wider);  // a name is no difference
-  wider.graph.file["operators"][1]["attributes"]["kernel"] = {3, 3};
+  change(wider.graph, [](Json& source) { source["operators"][1]["attributes"]["kernel"] = {3, 3}; });
   CHECK(message(wider) == begin +
                               "\n  name is \"wide\" instead of \"lenet\""
                               "\n  operator \"" +
