@@ -6,13 +6,14 @@ Usage: scripts/score.py FFSEARCH RUNS.csv [--json OUT] [--plot OUT.png] [--only 
 
 RUNS.csv has a run in each row: id, source_file, gpu, gpu_mem_gb, gpus, internode_gbps_per_node, framework, model,
 layers, hidden, heads, kv_heads, ffn, gated_mlp, vocab, seq, gbs, mbs, tp, pp, vp, cp, zero, recompute, attention,
-precision, status (ok, oom), step_time_s, tokens_per_s_per_gpu, peak_mem_gb, usable_untuned. Rows whose usable_untuned
-is not "yes" are left out, and those that the settings cannot say, which are counted by reason. mbs or vp "?": not
-published; predicted with what `ffsearch plan` finds to be the fastest.
+precision, status (ok, oom), step_time_s, tokens_per_s_per_gpu, peak_mem_gb, usable_untuned; and may have reduce,
+overlap_grad_reduce, tp_comm_overlap and loss, which take precedence over what is known of a framework. Rows whose
+usable_untuned is not "yes" are left out, and those that the settings cannot say, which are counted by reason. mbs or vp
+"?": not published; predicted with what `ffsearch plan` finds to be the fastest.
 
 Devices and network are `ffsearch topology --preset` with the row's network; nothing is fitted to the rows. A row
-without a network rate has the preset's. Models are GPT-2 (without dropout) or, with a gated MLP, Llama, of the row's
-sizes.
+without a network rate has the preset's. Models are of the row's sizes: GPT-2 (without dropout), with a gated MLP Llama,
+with grouped queries and no gated MLP StarCoder2 without biases.
 
 Prints, for each source and GPU: errors of the time of a step (predicted over measured, less 1), Kendall's tau and
 regret within groups of rows that differ in their settings alone, errors of memory, and which plans fit.
@@ -61,7 +62,11 @@ def config_of(row):
                 "max_position_embeddings": sizes["seq"], "rms_norm_eps": 1e-5, "tie_word_embeddings": False,
                 "attention_bias": "internevo" in row["source_file"]}  # bias=True of MHA in InternEvo's model
     if number(row, "kv_heads", sizes["heads"]) != sizes["heads"]:
-        raise NotSaid("grouped queries without a gated MLP")
+        return {"model_type": "starcoder2", "hidden_size": sizes["hidden"], "intermediate_size": sizes["ffn"],
+                "num_hidden_layers": sizes["layers"], "num_attention_heads": sizes["heads"],
+                "num_key_value_heads": number(row, "kv_heads"), "vocab_size": sizes["vocab"],
+                "max_position_embeddings": sizes["seq"], "tie_word_embeddings": False, "use_bias": False,
+                "hidden_act": "relu"}
     return {"model_type": "gpt2", "n_embd": sizes["hidden"], "n_inner": sizes["ffn"], "n_layer": sizes["layers"],
             "n_head": sizes["heads"], "vocab_size": sizes["vocab"], "n_positions": sizes["seq"], "resid_pdrop": 0.0,
             "embd_pdrop": 0.0, "attn_pdrop": 0.0, "activation_function": "gelu_new", "layer_norm_epsilon": 1e-5}
@@ -91,6 +96,20 @@ def fused_loss_of(row):
     return any(name in row["source_file"] for name in ("llm-foundry", "internevo"))
 
 
+def on_megatron(row):
+    """Megatron-LM, or NeMo, which is on Megatron-Core (but for Automodel, which is FSDP)."""
+    framework = row.get("framework", "").lower()
+    return "megatron" in framework or ("nemo" in framework and "automodel" not in framework)
+
+
+def is_recent_nemo(row):
+    """On H100: the recipes of NeMo's performance tables reduce gradients in bf16 and while backward computes
+    (grad_reduce_in_fp32 = False in scripts/performance/helpers.py, overlap_grad_reduce in nemo/collections/llm/recipes;
+    before them grad_sync_dtype and overlap_grad_sync of its distributed optimizer), and overlap what tensor parallelism
+    exchanges (tp_comm_overlap of MegatronCommOverlapCallback; before it ub_tp_comm_overlap)."""
+    return "nemo" in row.get("framework", "").lower() and on_megatron(row) and row["gpu"].startswith("H100")
+
+
 def reduction_of(row):
     """In which type gradients are reduced, of sources whose repositories say otherwise than f32.
 
@@ -104,6 +123,8 @@ def reduction_of(row):
     framework = row.get("framework", "")
     if "deepspeed" in framework.lower() and row["precision"] == "bf16":
         return "f32"
+    if is_recent_nemo(row):
+        return "bf16"
     if framework == "Megatron-LM" and row["precision"] == "fp16":
         return "bf16"  # of two bytes, too
     return "bf16" if "FSDP PURE" in framework or "fms-fsdp" in framework else None
@@ -135,7 +156,7 @@ def recomputation_of(row):
         return {"recompute": "full", "recompute_layers": number(row, "layers") // 2}
     if recompute not in ("none", "full", "selective"):
         raise NotSaid(f"recompute {recompute!r}")
-    if recompute == "selective" and "megatron" not in row.get("framework", "").lower():
+    if recompute == "selective" and not on_megatron(row):
         raise NotSaid("selective recomputation of some layers")
     return {"recompute": recompute}
 
@@ -163,10 +184,12 @@ def settings_of(row):
         parts["loss"] = "fused"
     framework = row.get("framework", "").lower()
     parts["framework"] = ("deepspeed" if "deepspeed" in framework else "internevo" if "internevo" in framework else
-                          "megatron" if "megatron" in framework else
+                          "megatron" if on_megatron(row) else
                           "composer" if "llm-foundry" in framework else "fsdp")
-    if parts["framework"] == "megatron":
-        parts["overlap_grad_reduce"] = "off"  # by default, and before 2023 always: plans may choose it
+    if parts["framework"] == "megatron":  # off by default, and before 2023 always: plans may choose it
+        parts["overlap_grad_reduce"] = "on" if is_recent_nemo(row) and parts["pp"] == 1 else "off"
+        if is_recent_nemo(row) and parts["tp"] > 1:
+            parts["tp_comm_overlap"] = "on"
     if hybrid or (zero[1:2] == ["over"] and zero[2] != "all"):
         parts["shard_group"] = min(8, number(row, "gpus")) if hybrid else int(zero[2])
     if reduction_of(row):
@@ -178,6 +201,8 @@ def settings_of(row):
     if (parts["tp"] > 1 and row.get("sequence_parallel") == "0" and
             parts["framework"] in ("megatron", "deepspeed")):
         parts["sequence_parallel"] = "off"
+    parts.update({key: row[key] for key in ("reduce", "overlap_grad_reduce", "tp_comm_overlap", "loss")
+                  if row.get(key)})
     return ",".join(f"{key}={value}" for key, value in parts.items())
 
 

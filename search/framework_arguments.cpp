@@ -42,6 +42,8 @@ const std::map<std::string, int>& flags_with_a_meaning() {
                                                    {"--use-flash-attn", 0},
                                                    {"--cross-entropy-loss-fusion", 0},
                                                    {"--overlap-grad-reduce", 0},
+                                                   {"--grad-reduce-in-bf16", 0},
+                                                   {"--tp-comm-overlap", 0},
                                                    {"--bf16", 0},
                                                    {"--fp16", 0},
                                                    {"--optimizer", 1},
@@ -70,7 +72,7 @@ constexpr const char* without_a_meaning = R"(
   --overlap-param-gather --position-embedding-type --profile --profile-step-end --profile-step-start --rotary-base
   --rotary-percent --save --save-interval --seed --sgd-momentum --split --squared-relu --swiglu --tensorboard-dir
   --tensorboard-log-interval --tensorboard-queue-size --test-data-path --timing-log-level --tokenizer-model
-  --tokenizer-type --tp-comm-overlap --train-data-path --train-iters --train-samples --transformer-impl
+  --tokenizer-type --train-data-path --train-iters --train-samples --transformer-impl
   --untie-embeddings-and-output-weights --use-cpu-initialization --use-mcore-models --use-rotary-position-embeddings
   --valid-data-path --vocab-file --vocab-size --wandb-exp-name --wandb-project --wandb-save-dir --weight-decay
   --weight-decay-incr-style)";
@@ -165,12 +167,15 @@ class Megatron {
     if (text("--attention-backend", "auto") == "unfused") own.attention = "stored";
     own.fused_loss = has("--cross-entropy-loss-fusion");
     own.overlaps_reductions = has("--overlap-grad-reduce");
+    if (has("--grad-reduce-in-bf16")) own.reduce = "bf16";
     if (has("--bf16") || has("--fp16")) result_.precision = Precision::bf16;
     if (has("--fp16")) result_.notes.push_back("--fp16: predicted as bf16, without the scaling of the loss");
     const std::string optimizer = text("--optimizer", "adam");
     if (optimizer != "adam" && optimizer != "sgd") fail("--optimizer: found \"" + optimizer + "\", expected adam, sgd");
     result_.optimizer = optimizer == "adam" ? "adamw" : optimizer;
     own.sequence_parallel = own.tensor == 1 || has("--sequence-parallel");
+    own.overlaps_tensor_parallel = own.tensor > 1 && has("--tp-comm-overlap");
+    if (own.overlaps_tensor_parallel && !own.sequence_parallel) fail("--tp-comm-overlap: needs --sequence-parallel");
     return std::move(result_);
   }
 

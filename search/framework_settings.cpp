@@ -52,8 +52,6 @@ void add_borders(FrameworkSettings& settings, const Parallelism& plan, int layer
 void add_kernels_that_are_not_there(FrameworkSettings& settings, const Parallelism& plan, Precision precision) {
   if (plan.attention == "flash1" || plan.attention == "triton" || plan.attention == "varlen")
     settings.not_there.push_back("attention=" + plan.attention + ": which kernels attention has is not said");
-  if (!plan.reduce.empty())
-    settings.not_there.push_back("reduce=" + plan.reduce + ": in which type gradients are reduced is not said");
   if (precision == Precision::tf32)
     settings.not_there.push_back("precision=tf32: products are said to be computed in fp32");
 }
@@ -86,6 +84,8 @@ FrameworkSettings megatron_arguments(const Parallelism& plan, const Graph& graph
   if (plan.attention == "stored") text += "--attention-backend unfused\n";
   if (plan.fused_loss) text += "--cross-entropy-loss-fusion\n";
   if (overlaps_reductions(plan)) text += "--overlap-grad-reduce\n";
+  if (plan.reduce == "bf16") text += "--grad-reduce-in-bf16\n";
+  if (plan.overlaps_tensor_parallel && plan.tensor > 1) text += "--tp-comm-overlap\n";
   if (precision == Precision::bf16) text += "--bf16\n";
   if (graph.optimizer && graph.optimizer->kind == OptimizerKind::sgd) text += "--optimizer sgd\n";
   add_kernels_that_are_not_there(settings, plan, precision);
@@ -102,6 +102,8 @@ void add_optimizer_and_limits(FrameworkSettings& settings, const Parallelism& pl
   if (plan.attention == "stored")
     settings.not_there.push_back("attention=stored: torchtitan's attention does not store its probabilities");
   if (plan.fused_loss) settings.not_there.push_back("loss=fused: which kernels the loss has is not said");
+  if (!plan.reduce.empty())
+    settings.not_there.push_back("reduce=" + plan.reduce + ": in which type gradients are reduced is not said");
   if (!plan.sequence_parallel && plan.tensor > 1)
     settings.not_there.push_back("sequence_parallel=off: torchtitan's tensor parallelism splits the sequence");
 }

@@ -74,6 +74,11 @@ struct FrameworkConventions {
   bool exchanges_keys = false;
   // In a pipeline a device goes through with the pass of a micro-batch before it begins with another one.
   bool whole_passes = false;
+  // What tensor parallelism gathers in front of a product, and reduces and scatters behind one, is exchanged in as many
+  // chunks as there are devices, each beside the product of another (userbuffers of TransformerEngine, which
+  // Megatron-LM's --tp-comm-overlap takes). What the product does not hide remains, and at least one chunk. Not of the
+  // output in front of a loss. Products of chunks are taken to be as fast as whole ones.
+  bool overlaps_tensor_parallel = false;
   // Collectives of parameters run while the device computes, and occupy a part of it (KernelEfficiency::collectives).
   bool overlapped_collectives = false;
   // In front of the reduction of gradients, on the device: bytes that are moved for each parameter.
@@ -84,8 +89,8 @@ struct FrameworkConventions {
   // what is kept is the shard (Korthikanti et al. 2022, arXiv 2205.05198, section 4.2.2). In memory alone: backward's
   // gather is hidden behind a product.
   bool gathers_inputs_again = false;
-  // Bytes of a gradient where each holder of sharded optimizer state has all gradients. The state has the master
-  // weights too, so that holders have whole weights in bf16 alone.
+  // Bytes of a gradient where each holder has all gradients: of sharded optimizer state, which has the master weights
+  // too, so that holders have whole weights in bf16 alone; and where it is less than f32.
   int whole_gradient_bytes = 4;
   // In bf16: what is moved of a gathered weight's, and of a reduced gradient's, four bytes.
   double gathered_share = 1, reduced_share = 1;

@@ -386,10 +386,10 @@ MemoryModel::NeedList MemoryModel::needs_of_group(int g, const Strategy& strateg
     if (again) continue;
     const ParameterUse use{!no_backward, !shared || pieces.contains({parameter, block})};
     int64_t held = parameter_buffer_sizes(graph(), parameter, elements, sharded ? 0 : state_buffers_, use).elements();
-    if (rounds.gradients || framework_shards(sharded)) held = 0;  // add_shards
-    if (!shared && group.trained && !sharded) held += gradient_sum_elements(elements);
+    if (rounds.gradients || (sharded && is_framework_in_bf16())) held = 0;  // add_shards
+    const int64_t gradient = !shared && group.trained && !sharded ? gradient_sum_bytes(elements) : 0;
     const int64_t copy = rounds.parameters ? 0 : weight_copy_bytes(graph(), parameter, elements);
-    needs.push_back({device, held * element_bytes + copy});
+    needs.push_back({device, held * element_bytes + gradient + copy});
   }
   if (sharded) add_shards(g, strategy, rounds, needs);
   else if (shared && group.trained) add_gradient_sums(g, strategy, needs);
@@ -398,9 +398,13 @@ MemoryModel::NeedList MemoryModel::needs_of_group(int g, const Strategy& strateg
   return needs;
 }
 
-// In mixed precision frameworks shard the master weights with the optimizer's state.
-bool MemoryModel::framework_shards(bool sharded) const {
-  return sharded && framework_.framework_memory && graph().activation_type == DataType::bf16;
+// Then the master weights are sharded with the optimizer's state.
+bool MemoryModel::is_framework_in_bf16() const {
+  return framework_.framework_memory && graph().activation_type == DataType::bf16;
+}
+
+int64_t MemoryModel::gradient_sum_bytes(int64_t elements) const {
+  return gradient_sum_elements(elements) * (is_framework_in_bf16() ? framework_.whole_gradient_bytes : element_bytes);
 }
 
 // Of operators that share parameters: piece by piece.
@@ -410,7 +414,7 @@ void MemoryModel::add_gradient_sums(int g, const Strategy& strategy, NeedList& n
     holders.clear();
     for (const auto& [op, part] : piece.users) holders.push_back(strategy[op].devices[part]);
     sort_and_unique(holders);
-    const int64_t bytes = gradient_sum_elements(piece.block.volume()) * element_bytes;
+    const int64_t bytes = gradient_sum_bytes(piece.block.volume());
     for (const DeviceId holder : holders) needs.push_back({holder, bytes});
   }
 }
@@ -425,7 +429,7 @@ void MemoryModel::add_shards(int g, const Strategy& strategy, const ShardRounds&
     const int64_t holders = framework_.shard_group > 0 ? std::min<int64_t>(all, framework_.shard_group) : all;
     const int64_t shard = shard_elements(elements, holders),
                   whole = packed_elements(elements, holders, builder_.synchronization(g));
-    if (framework_shards(true) && holders > 1) {
+    if (is_framework_in_bf16() && holders > 1) {
       // Master weights, and gradients or what they are added up in; weights are counted in needs_of_group.
       const int64_t of_shard = (state_buffers_ + 1 + (rounds.gradients ? 1 : 0)) * shard * element_bytes;
       const int64_t gradients = rounds.gradients ? 0 : whole * framework_.whole_gradient_bytes;
@@ -437,7 +441,7 @@ void MemoryModel::add_shards(int g, const Strategy& strategy, const ShardRounds&
     int64_t held = (state_buffers_ + (holders > 1 ? 1 : 0)) * shard, in_arena = 0, copies = 0;
     if (!rounds.gradients || holders == 1) held += whole;
     else in_arena = whole;
-    if (rounds.gradients || framework_shards(true)) {  // weights
+    if (rounds.gradients || is_framework_in_bf16()) {  // weights
       if (holders == 1) {
         for (const ParameterPiece* piece : unit.pieces) {
           held += piece->block.volume();

@@ -87,7 +87,8 @@ class MemoryModel {
   Vector<int64_t> buffers_of_collectives(int edge, const Vector<Collective>& collectives, const Strategy& strategy);
   NeedList needs_of_tensor(TensorId tensor, const Strategy& strategy);
   NeedList needs_of_group(int group, const Strategy& strategy);
-  bool framework_shards(bool sharded) const;
+  bool is_framework_in_bf16() const;
+  int64_t gradient_sum_bytes(int64_t elements) const;
   void add_gradient_sums(int group, const Strategy& strategy, NeedList& needs);
   void add_shards(int group, const Strategy& strategy, const ShardRounds& rounds, NeedList& needs);
   void add_exchange_with_owners(int group, const Strategy& strategy, NeedList& needs);

@@ -119,6 +119,7 @@ TaskCosts TaskCostModel::costs(const TaskGraph& graph, const Strategy& strategy)
       else if (is_collective(task.kind))
         communication_.collective(graph.collective_kind(task), graph.holders(task), task.bytes, communication);
       else communication_.transfer(task.device, task.destination, task.bytes, communication);
+      if (kernels_.conventions().overlaps_tensor_parallel) hide_behind_product(graph, task, strategy, communication);
       if (kernels_.conventions().waits_for_stages && is_between_stages(task, strategy))
         communication.beside.assign(
             {{task.device, communication.duration}, {task.destination, communication.duration}});
@@ -134,6 +135,52 @@ TaskCosts TaskCostModel::costs(const TaskGraph& graph, const Strategy& strategy)
   costs.use_begin.push_back(static_cast<int32_t>(costs.uses.size()));
   if (beside) costs.beside_begin.push_back(static_cast<int32_t>(costs.beside.size()));
   return costs;
+}
+
+namespace {
+
+bool is_projection(const Operator& op) {
+  return op.definition->type() == "linear" || op.definition->type() == "multi_head_attention";
+}
+
+// Of a kernel's operations those that are not attention's own, of which a causal mask leaves half.
+double share_of_projections(const OperatorDefinition& definition, const Block& part, bool backward) {
+  const AttentionWork attention = definition.attention_work(part, backward);
+  const double all = (backward ? definition.backward_work(part, true) : definition.forward_work(part)).flops;
+  const double projections = all - attention.flops;
+  return projections > 0 ? projections / (projections + attention.flops * (attention.causal ? 0.5 : 1)) : 0;
+}
+
+}  // namespace
+
+// Of an edge within a stage: of the product that reads what is gathered, or of the one whose results are summed.
+// Backward each of the two gradients' products, half of the kernel, hides one exchange.
+void TaskCostModel::hide_behind_product(const TaskGraph& graph, const Task& task, const Strategy& strategy,
+                                        CommunicationCost& cost) {
+  if (!(is_edge_transfer(task.kind) || is_edge_collective(task.kind)) || is_between_stages(task, strategy)) return;
+  const Edge& edge = edges_[task.edge];
+  const bool backward = direction_of(task.kind) == Direction::backward;
+  bool sums = task.pair && task.pair->partial;
+  if (!task.pair) {
+    const CollectiveKind kind = graph.collective_kind(task), forward = backward ? reversed(kind) : kind;
+    if (forward != CollectiveKind::all_gather && forward != CollectiveKind::reduce_scatter) return;
+    sums = forward == CollectiveKind::reduce_scatter;
+  }
+  const OperatorId product = sums ? edge.producer : edge.consumer;
+  const Operator& op = graph_.operators[product];
+  if (!is_projection(op)) return;
+  for (const TensorId output : op.outputs)
+    for (const TensorUse& use : graph_.tensors[output].uses)
+      if (graph_.operators[use.consumer].definition->is_loss()) return;
+  const DeviceId device = is_edge_collective(task.kind) ? graph.holders(task)[0] : task.device;
+  const PartCost& kernels = part_cost(product, strategy[product].degrees, 0, topology_.devices[device].model);
+  const Block part = op.definition->part(strategy[product].degrees, 0);
+  const double product_ns = share_of_projections(*op.definition, part, backward) *
+                            static_cast<double>(backward ? kernels.backward.ns / 2 : kernels.forward.ns);
+  const double chunks = is_edge_collective(task.kind) ? static_cast<double>(graph.holders(task).size()) : 2;
+  const auto all = static_cast<double>(cost.duration);
+  cost.duration = static_cast<Nanoseconds>(std::max(all / chunks, all - product_ns * (chunks - 1) / chunks));
+  for (ResourceUse& use : cost.uses) use.occupancy = std::min(use.occupancy, cost.duration);
 }
 
 // The devices of a stage share all operators of the stage, in the same order.

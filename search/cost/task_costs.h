@@ -72,6 +72,7 @@ class TaskCostModel {
   };
   Vector<Sharing> sharing_of(const TaskGraph& tasks) const;  // [unit]
   bool is_between_stages(const Task& task, const Strategy& strategy) const;
+  void hide_behind_product(const TaskGraph& graph, const Task& task, const Strategy& strategy, CommunicationCost& cost);
   void synchronize(const TaskGraph& tasks, const Task& task, CommunicationCost& cost);
   void synchronize_replicas(const TaskGraph& tasks, const Task& task, int64_t bytes, CommunicationCost& cost);
   void exchange(CommunicationModel& among, const TaskGraph& tasks, const Task& task, const Vector<DeviceId>& holders,

@@ -16,13 +16,28 @@ namespace ff {
 namespace {
 
 const Vector<std::string>& keys() {
-  static const Vector<std::string> all = {"tp",        "pp",          "vp",
-                                          "dp",        "cp",          "ep",
-                                          "sharding",  "recompute",   "micro_batch",
-                                          "attention", "loss",        "sequence_parallel",
-                                          "framework", "layers",      "recompute_layers",
-                                          "precision", "reduce",      "early_stop",
-                                          "compile",   "shard_group", "overlap_grad_reduce"};
+  static const Vector<std::string> all = {"tp",
+                                          "pp",
+                                          "vp",
+                                          "dp",
+                                          "cp",
+                                          "ep",
+                                          "sharding",
+                                          "recompute",
+                                          "micro_batch",
+                                          "attention",
+                                          "loss",
+                                          "sequence_parallel",
+                                          "framework",
+                                          "layers",
+                                          "recompute_layers",
+                                          "precision",
+                                          "reduce",
+                                          "early_stop",
+                                          "compile",
+                                          "shard_group",
+                                          "overlap_grad_reduce",
+                                          "tp_comm_overlap"};
   return all;
 }
 
@@ -243,6 +258,7 @@ Parallelism parse_parallelism(const std::string& text) {
       result.attention = one_of(key, value, {"fused", "varlen", "flash1", "triton", "stored"});
     else if (key == "reduce") result.reduce = one_of(key, value, {"f32", "bf16"});
     else if (key == "overlap_grad_reduce") result.overlaps_reductions = one_of(key, value, {"on", "off"}) == "on";
+    else if (key == "tp_comm_overlap") result.overlaps_tensor_parallel = one_of(key, value, {"on", "off"}) == "on";
     else if (key == "early_stop") result.early_stop = one_of(key, value, {"on", "off"}) == "on";
     else if (key == "compile") result.compiled = one_of(key, value, {"on", "off"}) == "on";
     else if (key == "loss") result.fused_loss = one_of(key, value, {"unfused", "fused"}) == "fused";
@@ -262,6 +278,10 @@ Parallelism parse_parallelism(const std::string& text) {
   result.sequence_parallel = sequence_parallel;
   if (!result.reduce.empty() && result.framework == "none")
     throw InputError("reduce: says in which type a framework reduces gradients, and framework is not given");
+  if (result.overlaps_tensor_parallel && (result.framework != "megatron" || !result.sequence_parallel))
+    throw InputError(
+        "tp_comm_overlap=on: says that Megatron-LM hides the collectives of tensor parallelism behind products, which "
+        "needs framework=megatron and not sequence_parallel=off");
   if (result.shard_group > 0 && (result.framework == "none" || !is_sharded(result.synchronization)))
     throw InputError(
         "shard_group: says among how many ranks a framework splits sharded state, and framework or sharding is not "
@@ -336,13 +356,17 @@ FrameworkConventions conventions_of(const Parallelism& parallelism, int64_t batc
   result.overlapped_collectives = true;
   result.framework_memory = true;
   result.gathers_inputs_again = parallelism.framework == "megatron" && parallelism.sequence_parallel;
-  result.whole_gradient_bytes = bf16_optimizer ? 2 + 4 : deepspeed ? 2 : 4;
   const bool reduces_bf16 = parallelism.reduce.empty() ? deepspeed : parallelism.reduce == "bf16";
+  // Megatron-LM has one array of gradients, of the type in which they are reduced (grad_reduce_in_fp32 of
+  // distributed_data_parallel_config.py).
+  const bool bf16_gradients = deepspeed || (parallelism.framework == "megatron" && reduces_bf16);
+  result.whole_gradient_bytes = bf16_optimizer ? 2 + 4 : bf16_gradients ? 2 : 4;
   result.gradient_copy_bytes = fsdp             ? fsdp_gradient_copy_bytes(reduces_bf16 ? 2 : 4)
                                : internevo      ? internevo_gradient_copy_bytes
                                : bf16_optimizer ? bf16_optimizer_copy_bytes
                                                 : 0;
   result.gathered_share = 0.5;
+  result.overlaps_tensor_parallel = parallelism.overlaps_tensor_parallel && parallelism.tensor > 1;
   result.reduced_share = reduces_bf16 ? 0.5 : 1;
   if (parallelism.shard_group > 0 && parallelism.data % parallelism.shard_group == 0)
     result.shard_group = parallelism.shard_group;
@@ -376,6 +400,7 @@ std::string to_string(const Parallelism& parallelism) {
   if (parallelism.framework != "none") text += ",framework=" + parallelism.framework;
   if (const bool overlaps = overlaps_reductions(parallelism); overlaps != overlaps_by_default(parallelism))
     text += std::string(",overlap_grad_reduce=") + (overlaps ? "on" : "off");
+  if (parallelism.overlaps_tensor_parallel && parallelism.tensor > 1) text += ",tp_comm_overlap=on";
   if (!parallelism.reduce.empty()) text += ",reduce=" + parallelism.reduce;
   return text;
 }

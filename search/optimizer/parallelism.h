@@ -41,7 +41,9 @@
 //                      on: a layer's gradients are reduced once its backward pass is complete; off: when that of all
 //                      layers of the device is (StrategySettings::overlaps_reductions); default: on without stages,
 //                      unless framework=megatron or deepspeed, which reduce after backward by themselves
-//   reduce             with a framework: the type in which gradients are reduced, f32 or bf16
+//   tp_comm_overlap    with framework=megatron: all-gathers and reduce-scatters of tensor parallelism run behind the
+//                      products that they belong to (--tp-comm-overlap)
+//   reduce             with a framework: the type in which gradients are reduced, f32 or bf16; megatron: and added up
 //
 // Ranks are numbered as Megatron-LM does: tp varies fastest, then cp, dp and pp, over the devices in the order of the
 // topology's links.
@@ -62,7 +64,7 @@ struct Parallelism {
   int64_t micro_batch = 0;                             // samples; 0: all of a group's
   Synchronization synchronization = Synchronization::all_reduce;
   bool recompute = false, selective = false;  // of whole layers; of some operators
-  bool sequence_parallel = true, fused_loss = false;
+  bool sequence_parallel = true, fused_loss = false, overlaps_tensor_parallel = false;
   std::string attention = "fused", framework = "none";
   std::string reduce = "";                       // "f32", "bf16"; empty: as the framework does by itself
   Vector<int> layers = {};                       // [chunk]; empty: as many as in the others, or one more

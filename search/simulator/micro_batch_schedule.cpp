@@ -26,7 +26,7 @@ Vector<int> stages_of(const Strategy& strategy, int device_count) {
 
 struct StagesToTheEnd {
   Vector<int> depth;  // [operator]: of its longest path to the end, its own stage included
-  // [operator]: not on a path through the last stage, as losses of layers are not. It belongs where its inputs are made.
+  // [operator]: not on a path through the last stage, as losses of layers. It belongs where its inputs are made.
   Vector<bool> beside;
 };
 

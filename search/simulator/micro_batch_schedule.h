@@ -21,8 +21,8 @@ struct MicroBatchSchedule {
 // The fixed order (Narayanan et al. 2021, SC, section 2.2; Megatron-LM's schedules.py): p > 1 stages in a row have v
 // chunks of layers each. Device r of 0 .. p-1 begins with some forward passes, then takes forward and backward passes
 // in turn, then those that are left. With v = 1 it begins with p-1-r of them. With more, interleaved, the micro-batches
-// are a multiple of p; forward and backward, a device takes p micro-batches through a chunk before it takes them through
-// its next one, and begins with 2 (p-1-r) + (v-1) p passes, with all of them where there are p micro-batches.
+// are a multiple of p; forward and backward, a device takes p micro-batches through a chunk before it takes them
+// through its next one, and begins with 2 (p-1-r) + (v-1) p passes, with all of them where there are p micro-batches.
 //
 // As many as there are stages from a device to the end of the network: on the way of one micro-batch from there to the
 // loss and back, that many others pass. Stages follow from the strategy: devices that compute parts of one operator are

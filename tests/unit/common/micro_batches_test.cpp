@@ -19,7 +19,7 @@ Graph chain(int64_t batch) {
 
 Json plan(int micro_batches, int sample_degree, const std::string& devices) {
   return {{"format", "ffstrategy/1"},
-          {"graph", chain(12).file},
+          {"graph", chain(12).file()},
           {"topology", parse_json(R"({"format":"fftopology/1","name":"t",
             "device_models":{"flat":{"peak_tflops":1,"memory_gb_per_s":1,"launch_us":1}},
             "devices":[{"name":"d0","kind":"gpu","model":"flat"},{"name":"d1","kind":"gpu","model":"flat"}],

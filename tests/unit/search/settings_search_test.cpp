@@ -115,7 +115,7 @@ Nanoseconds best_of_all(const Graph& graph, const Topology& topology) {
 // Stages with little to do run ahead until as many micro-batches are in flight as may be, which takes a while.
 TEST_CASE("many micro-batches continue few of them where stages differ") {
   const Topology topology = committed_topology("dgx-a100-2");
-  int extrapolated = 0, steady = 0;
+  int extrapolated = 0;
   for (uint32_t seed = 0; seed < 8; ++seed) {
     RandomSource random(seed);
     Parallelism settings{.tensor = 1, .pipeline = 8, .data = 2, .micro_batch = 1};
@@ -124,17 +124,27 @@ TEST_CASE("many micro-batches continue few of them where stages differ") {
     const Graph graph = load_graph(FF_SOURCE_DIR "/graphs/gpt2-small.json", 2 * random.between(60, 100));
     CAPTURE(to_string(settings), graph.batch_size);
     const SettingsPrediction found = predict_settings(settings, graph, topology, analytic());
-    const Nanoseconds of_all = simulated_whole(settings, graph, topology).makespan;
-    CHECK(found.makespan == of_all);
+    CHECK(found.makespan == simulated_whole(settings, graph, topology).makespan);
     CHECK(found.exact);
     extrapolated += found.extrapolated;
-    // Sooner, where it is enough that further micro-batches take equally long.
-    const SettingsPrediction steadily = predict_settings(settings, graph, topology, analytic(), Extrapolation::steady);
-    CHECK(relative_error(static_cast<double>(steadily.makespan), static_cast<double>(of_all)) < 0.002);
-    CHECK((steadily.exact || steadily.extrapolated));
-    steady += !steadily.exact;
   }
   CHECK(extrapolated >= 2);
+}
+
+TEST_CASE("many micro-batches continue few of them that take equally long, but for 0.1 %") {
+  const Topology topology = committed_topology("dgx-a100-2");
+  int steady = 0;
+  for (uint32_t seed = 0; seed < 4; ++seed) {
+    RandomSource random(seed);
+    const Parallelism settings{.tensor = 2, .pipeline = 8, .data = 1, .micro_batch = 1};
+    const Graph graph = load_graph(FF_SOURCE_DIR "/graphs/gpt2-small.json", random.between(150, 250));
+    CAPTURE(graph.batch_size);
+    const SettingsPrediction found = predict_settings(settings, graph, topology, analytic(), Extrapolation::steady);
+    const SettingsPrediction whole = simulated_whole(settings, graph, topology);
+    CHECK(relative_error(static_cast<double>(found.makespan), static_cast<double>(whole.makespan)) < 0.001);
+    CHECK(found.extrapolated);
+    steady += !found.exact;
+  }
   CHECK(steady >= 2);
 }
 

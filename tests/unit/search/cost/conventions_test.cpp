@@ -187,6 +187,9 @@ TEST_CASE("frameworks shard master weights with the optimizer's state") {
     CHECK(needs.parameters[0] == needs.parameters[1]);
     return needs.parameters[0];
   };
+  // Whole: weights in f32 with a bf16 copy, two moments, and gradients.
+  CHECK(parameters(Synchronization::all_reduce, 4) == 2 * 64 * (4 + 2 + 8 + 4));
+  CHECK(parameters(Synchronization::all_reduce, 2) == 2 * 64 * (4 + 2 + 8 + 2));
   CHECK(parameters(Synchronization::sharded_optimizer, 4) == 2 * (64 * (2 + 4) + 32 * 12));
   CHECK(parameters(Synchronization::sharded_optimizer, 2) == 2 * (64 * (2 + 2) + 32 * 12));
   CHECK(parameters(Synchronization::sharded_gradients, 4) == 2 * (64 * 2 + 32 * 16));
@@ -228,6 +231,68 @@ TEST_CASE("collectives of parameters occupy a part of the devices that compute")
     CHECK(after.duration[t] == costs.duration[t] + 640);
   }
   CHECK(reduced == 1);
+}
+
+// On four devices fc1 is split by samples, fc2 by output channels, fc3 by input channels and fc4 by samples: an
+// all-gather in front of fc2, a reduce-scatter behind fc3, forward; the reverse backward. Backward a gather of half the
+// time of fc3's kernel hides, and so on. Between fc4 and the loss nothing is exchanged.
+TEST_CASE("tp_comm_overlap hides exchanges behind their products, but for a chunk or what they last longer") {
+  const Graph graph = parse_graph(
+      parse_json(graph_text(R"({"name":"fc1","type":"linear","inputs":["x"],"attributes":{"out_features":512}},
+      {"name":"fc2","type":"linear","inputs":["fc1"],"attributes":{"out_features":512}},
+      {"name":"fc3","type":"linear","inputs":["fc2"],"attributes":{"out_features":512}},
+      {"name":"fc4","type":"linear","inputs":["fc3"],"attributes":{"out_features":8}},
+      {"name":"loss","type":"softmax_cross_entropy","inputs":["fc4","label"]})",
+                            R"({"name":"x","shape":["batch",512],"dtype":"f32"})"),
+                 "graph"),
+      64);
+  const Vector<DeviceId> devices = {0, 1, 2, 3};
+  const Strategy strategy = {
+      {{4, 1, 1}, devices}, {{1, 4, 1}, devices}, {{1, 1, 4}, devices}, {{4, 1, 1}, devices}, {{4, 1}, devices}};
+  TaskGraphBuilder builder(graph);
+  const TaskGraph tasks = builder.build(strategy);
+  for (const bool long_products : {false, true}) {  // that hide a part, and all but a chunk
+    std::string text = R"({"format":"fftopology/1","name":"t","switches":["s"],"device_models":{"m":{"peak_tflops":)" +
+                       std::string(long_products ? "0.001" : "1") +
+                       R"(,"memory_gb_per_s":100,"launch_us":1}},"devices":[)";
+    for (int d = 0; d < 4; ++d)
+      text += std::string(d > 0 ? "," : "") + R"({"name":"d)" + std::to_string(d) + R"(","kind":"gpu","model":"m"})";
+    text += R"(],"links":[)";
+    for (int d = 0; d < 4; ++d)
+      text += std::string(d > 0 ? "," : "") + R"({"between":["d)" + std::to_string(d) +
+              R"(","s"],"bandwidth_gb_per_s":1,"latency_us":5})";
+    const Topology topology = parse_topology(parse_json(text + "]}", "topology"));
+    KernelCosts kernels(topology, CostMode::analytic, {});
+    TaskCostModel plain(graph, topology, kernels);
+    const TaskCosts all = plain.costs(tasks, strategy);
+    FrameworkConventions conventions;
+    conventions.overlaps_tensor_parallel = true;
+    kernels.follow(conventions);
+    TaskCostModel model(graph, topology, kernels);
+    const TaskCosts hidden = model.costs(tasks, strategy);
+    int exchanges = 0;
+    for (const int t : tasks.tasks.indices()) {
+      const Task& task = tasks.tasks[t];
+      if (!is_edge_collective(task.kind)) {
+        CHECK(hidden.duration[t] == all.duration[t]);
+        continue;
+      }
+      ++exchanges;
+      const OperatorId product = builder.edges()[task.edge].consumer == 1 ? 1 : 2;
+      const auto& cost = model.part_cost(product, strategy[product].degrees, 0, 0);
+      const auto ns =
+          static_cast<double>(task.kind == TaskKind::activation_collective ? cost.forward.ns : cost.backward.ns / 2);
+      const auto whole = static_cast<double>(all.duration[t]);
+      CHECK(hidden.duration[t] == static_cast<Nanoseconds>(std::max(whole / 4, whole - ns * 3 / 4)));
+      CHECK(long_products == (hidden.duration[t] == static_cast<Nanoseconds>(whole / 4)));
+      for (const ResourceUse& use : hidden.uses_of(t)) CHECK(use.occupancy <= hidden.duration[t]);
+    }
+    CHECK(exchanges == 4);
+  }
+  CHECK_THROWS_WITH(parse_parallelism("tp=4,tp_comm_overlap=on"), Catch::Contains("needs framework=megatron"));
+  CHECK(to_string(parse_parallelism("tp=4,framework=megatron,tp_comm_overlap=on")).ends_with(",tp_comm_overlap=on"));
+  CHECK(conventions_of(parse_parallelism("tp=4,framework=megatron,tp_comm_overlap=on")).overlaps_tensor_parallel);
+  CHECK(!conventions_of(parse_parallelism("tp=1,framework=megatron,tp_comm_overlap=on")).overlaps_tensor_parallel);
 }
 
 // fc1 is on d0, fc2 and the loss on d1. The output of fc1, [4, 8], takes 5 us and 128 bytes each way.
@@ -429,6 +494,8 @@ TEST_CASE("reduce says in which type a framework reduces gradients, and so what 
   CHECK(of("framework=composer,reduce=bf16").reduced_share == 0.5);
   CHECK(of("framework=composer,reduce=bf16").gradient_copy_bytes == 4 + 4);
   CHECK(of("framework=megatron,reduce=bf16").reduced_share == 0.5);
+  CHECK(of("framework=megatron,reduce=bf16").whole_gradient_bytes == 2);
+  CHECK(of("framework=megatron").whole_gradient_bytes == 4);
   CHECK(of("framework=deepspeed").reduced_share == 0.5);
   CHECK(of("framework=deepspeed,reduce=f32").reduced_share == 1);
   CHECK(to_string(parse_parallelism("framework=fsdp,reduce=bf16")).ends_with(",framework=fsdp,reduce=bf16"));

@@ -16,8 +16,8 @@ using namespace ff;
 
 namespace {
 
-// Linear layers of equal work, equally many on each device: consecutive ones. With `losses` each layer has a loss of its
-// own, as those that balance experts: with the end of the network it has nothing to do.
+// Linear layers of equal work, equally many on each device: consecutive ones. With `losses` each layer has a loss of
+// its own, as those that balance experts: with the end of the network it has nothing to do.
 struct Stages {
   Stages(int devices, int micro_batches, int layers_each = 1, bool losses = false)
       : whole(parse_graph(parse_json(network(devices * layers_each, losses), "graph"))),
