@@ -168,7 +168,12 @@ class ReadyTasks {
     return -1;
   }
 
-  int next_in_order() { return place_ < order_->count() ? (*order_)[place_++] : none; }
+  // Of those that have tasks: not backward passes of a stage that only prepares inputs.
+  int next_in_order() {
+    while (place_ < order_->count())
+      if (const int pass = (*order_)[place_++]; pass < left_.count() && left_[pass] > 0) return pass;
+    return none;
+  }
 
   Vector<OfPass> of_pass_;  // the first `ready_`, in any order, have tasks; the others keep their memory
   int ready_ = 0;           // few: of micro-batches that may be in flight

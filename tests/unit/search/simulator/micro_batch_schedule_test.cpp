@@ -177,6 +177,28 @@ TEST_CASE("1F1B: stages in a row take their passes in a fixed order, of unequal 
   }
 }
 
+// A relu of the network's input has no backward pass: its device does not wait for one.
+TEST_CASE("1F1B: a stage that has no backward passes goes on with forward") {
+  const Graph whole = parse_graph(parse_json(R"({"format":"ffgraph/1","name":"relu first","batch_size":24,
+      "inputs":[{"name":"x","shape":["batch",64],"dtype":"f32"},{"name":"label","shape":["batch"],"dtype":"i32"}],
+      "operators":[{"name":"relu","type":"relu","inputs":["x"]},
+                   {"name":"first","type":"linear","inputs":["relu"],"attributes":{"out_features":64}},
+                   {"name":"second","type":"linear","inputs":["first"],"attributes":{"out_features":64}},
+                   {"name":"loss","type":"softmax_cross_entropy","inputs":["second","label"]}]})",
+                                             "graph"));
+  const Graph of_one = graph_of_micro_batch(whole, 8);
+  const Topology topology = parse_topology(parse_json(Stages::machine(3), "topology"));
+  KernelCosts kernels{topology, CostMode::analytic, {}};
+  const Problem problem{
+      of_one, topology, kernels, nullptr, {.micro_batches = 8}, false, std::make_shared<const Graph>(whole)};
+  Strategy strategy = single_device(of_one);
+  strategy[1].devices = {1}, strategy[2].devices = strategy[3].devices = {2};
+  Evaluator evaluator(problem);
+  const Evaluator::Details details = evaluator.details(strategy, TaskOrder::one_forward_one_backward);
+  CHECK(schedule_of(problem, details).order.size() == 3);
+  CHECK(static_cast<double>(details.timeline.makespan) / 1e3 < 8 * 400 + 6 * 100);  // the last stage takes 400 us
+}
+
 // Two layers on each of four devices: in chunks of one layer the bubble is shorter, ideally 3 * 200 us and not 3 * 400.
 TEST_CASE("1F1B: a bubble is shorter where devices have several chunks of layers in turn") {
   Stages stages(4, 8, 2);
