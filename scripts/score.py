@@ -187,6 +187,7 @@ def settings_of(row):
                           "megatron" if on_megatron(row) else
                           "composer" if "llm-foundry" in framework else "fsdp")
     if parts["framework"] == "megatron":  # off by default, and before 2023 always: plans may choose it
+        # Of NeMo's runs with stages too reductions are predicted after backward: they would delay what stages send.
         parts["overlap_grad_reduce"] = "on" if is_recent_nemo(row) and parts["pp"] == 1 else "off"
         if is_recent_nemo(row) and parts["tp"] > 1:
             parts["tp_comm_overlap"] = "on"

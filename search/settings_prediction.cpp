@@ -41,6 +41,7 @@ struct Sample {
   SimulatedSettings::Iteration iteration;
   Evaluator::Details details;
   const int further;
+  bool exact = true;  // else the repetition is that of a steady growth
 
  private:
   // What is received lies in memory from the first step on, what is sent until the last. One of them is what there is
@@ -213,9 +214,9 @@ class SteadyGrowth {
 
 // Of few micro-batches, if the others follow from them; else of all. Those that fill the pipeline are followed by as
 // many that still meet them, if stages are alike; with several chunks a stage, by rounds of as many as there are
-// stages. `steady`: whether the time is not exact.
+// stages.
 std::unique_ptr<Sample> sample_of(const SimulatedSettings& settings, const Parallelism& parallelism, int micro_batches,
-                                  Extrapolation extrapolation, bool& steady) {
+                                  Extrapolation extrapolation) {
   const int stages = parallelism.pipeline, round = parallelism.chunks == 1 ? 1 : stages;
   SteadyGrowth growth;
   int tried = 0;  // together with those of one more attempt fewer than all
@@ -225,7 +226,7 @@ std::unique_ptr<Sample> sample_of(const SimulatedSettings& settings, const Paral
     if (sample->details.repetition) return sample;
     if (extrapolation == Extrapolation::steady && sample->details.timeline.makespan > 0)
       if ((sample->details.repetition = growth.found(some, sample->makespan()))) {
-        steady = true;
+        sample->exact = false;
         return sample;
       }
     tried += some;
@@ -240,9 +241,8 @@ SettingsPrediction predict_settings(const Parallelism& parallelism, const Graph&
   SettingsPrediction result;
   const Parallelism own = result.parallelism = completed(parallelism, graph, topology);
   const SimulatedSettings settings(own, graph, topology, costs);
-  bool steady = false;
-  const auto sample = sample_of(settings, own, micro_batches_of(own, graph), extrapolation, steady);
-  result.exact = !steady;
+  const auto sample = sample_of(settings, own, micro_batches_of(own, graph), extrapolation);
+  result.exact = sample->exact;
   result.extrapolated = sample->further > 0;
   result.makespan = sample->makespan();
   set_memory(result, settings.topology(), *sample);
@@ -279,8 +279,7 @@ Vector<StageTimes> stage_times(const Parallelism& parallelism, const Graph& grap
                                const CostOptions& costs) {
   const Parallelism own = completed(parallelism, graph, topology);
   const SimulatedSettings settings(own, graph, topology, costs);
-  bool steady = false;
-  const auto sample = sample_of(settings, own, micro_batches_of(own, graph), Extrapolation::steady, steady);
+  const auto sample = sample_of(settings, own, micro_batches_of(own, graph), Extrapolation::steady);
   const Vector<StageTimes> of_devices = times_of_devices(*sample, settings.topology().devices.count());
   Vector<StageTimes> result(own.pipeline);
   const Vector<DeviceId> order = settings.topology().by_links();

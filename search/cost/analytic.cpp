@@ -112,9 +112,10 @@ class AnalyticKernel {
   double forward_products_us(const OperatorDefinition& definition, const Block& part, double flops) const {
     const Block input = definition.input_block(0, part);
     const double channels = static_cast<double>(input[input.rank() - 1].size());
-    const bool projects = definition.type() == "linear" || definition.type() == "multi_head_attention";
-    return product_us(
-        flops, projects ? flops / 2 / channels : static_cast<double>(definition.output_block(0, part).volume()), false);
+    return product_us(flops,
+                      is_projection(definition) ? flops / 2 / channels
+                                                : static_cast<double>(definition.output_block(0, part).volume()),
+                      false);
   }
 
   // Gradients of inputs are as many sums as the input has elements, and those of parameters as many as these have; each
@@ -220,8 +221,7 @@ class AnalyticKernel {
 
   double bias_gradients_us(const OperatorDefinition& definition, const Block& part, double flops,
                            bool input_gradients) const {
-    if (!conventions_.autograd_copies) return 0;
-    if (definition.type() != "linear" && definition.type() != "multi_head_attention") return 0;
+    if (!conventions_.autograd_copies || !is_projection(definition)) return 0;
     bool biased = false;
     for (int p = 0; p < definition.parameters().count(); ++p)
       biased = biased ||

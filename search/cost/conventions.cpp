@@ -15,6 +15,10 @@ int64_t scores(const MultiHeadAttention& attention, const Block& part) {
 
 }  // namespace
 
+bool is_projection(const OperatorDefinition& definition) {
+  return definition.type() == "linear" || definition.type() == "multi_head_attention";
+}
+
 int64_t framework_workspace_bytes(const OperatorDefinition& definition, const Block& part,
                                   const FrameworkConventions& conventions) {
   if (const auto* attention = dynamic_cast<const MultiHeadAttention*>(&definition)) {

@@ -89,8 +89,8 @@ struct FrameworkConventions {
   // what is kept is the shard (Korthikanti et al. 2022, arXiv 2205.05198, section 4.2.2). In memory alone: backward's
   // gather is hidden behind a product.
   bool gathers_inputs_again = false;
-  // Bytes of a gradient where each holder has all gradients: of sharded optimizer state, which has the master weights
-  // too, so that holders have whole weights in bf16 alone; and where it is less than f32.
+  // Bytes of a gradient where each holder has all gradients. Sharded optimizer state has the master weights too, so
+  // that holders have whole weights in bf16 alone.
   int whole_gradient_bytes = 4;
   // In bf16: what is moved of a gathered weight's, and of a reduced gradient's, four bytes.
   double gathered_share = 1, reduced_share = 1;
@@ -171,6 +171,9 @@ constexpr int composer_logged_losses = 2;
 // (4 + 4); of these one a token is picked. Backward: its gradient is written (4), that of the logarithm of softmax (4 +
 // 4 + 4), and its copy to bf16 (4 + 2). As torch.nn.functional.cross_entropy under autocast.
 constexpr double unfused_loss_forward_bytes = 6 + 8, unfused_loss_backward_bytes = 4 + 12 + 6;
+
+// Are its products those of inputs with weights, attention's own aside?
+bool is_projection(const OperatorDefinition& definition);
 
 // Bytes that a part keeps from forward to backward, beyond inputs and outputs, in the types of mixed precision.
 // Attention: queries, keys and values, and a f32 logarithm for each query and head; if it stores probabilities, these

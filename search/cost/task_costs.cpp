@@ -139,10 +139,6 @@ TaskCosts TaskCostModel::costs(const TaskGraph& graph, const Strategy& strategy)
 
 namespace {
 
-bool is_projection(const Operator& op) {
-  return op.definition->type() == "linear" || op.definition->type() == "multi_head_attention";
-}
-
 // Of a kernel's operations those that are not attention's own, of which a causal mask leaves half.
 double share_of_projections(const OperatorDefinition& definition, const Block& part, bool backward) {
   const AttentionWork attention = definition.attention_work(part, backward);
@@ -168,7 +164,7 @@ void TaskCostModel::hide_behind_product(const TaskGraph& graph, const Task& task
   }
   const OperatorId product = sums ? edge.producer : edge.consumer;
   const Operator& op = graph_.operators[product];
-  if (!is_projection(op)) return;
+  if (!is_projection(*op.definition)) return;
   for (const TensorId output : op.outputs)
     for (const TensorUse& use : graph_.tensors[output].uses)
       if (graph_.operators[use.consumer].definition->is_loss()) return;

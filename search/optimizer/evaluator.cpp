@@ -201,27 +201,29 @@ Evaluator::Details Evaluator::simulated_one_forward_one_backward(const Strategy&
 
 // The order that is the faster one: with so many further micro-batches, where all orders repeat themselves. Nothing
 // where more micro-batches could be in flight than there are.
-std::optional<Timeline> Evaluator::one_forward_one_backward(const Details& details,
-                                                            const Vector<int32_t>& micro_batches, int further) const {
+std::optional<Evaluator::Scheduled> Evaluator::one_forward_one_backward(const Details& details,
+                                                                        const Vector<int32_t>& micro_batches,
+                                                                        int further) const {
   const auto& [strategy, tasks, costs] = std::tie(details.strategy, details.tasks, details.costs);
   const MicroBatchSchedule schedule = micro_batch_schedule(strategy, tasks);
   if (schedule.chunks <= 1 &&
       *std::max_element(schedule.in_flight.begin(), schedule.in_flight.end()) == problem_.settings.micro_batches)
     return std::nullopt;
-  Vector<std::pair<Timeline, Nanoseconds>> scheduled;  // and what further micro-batches take
-  bool all_repeat = true;
+  Vector<Scheduled> orders;
   for (const Passes passes : passes_of(schedule)) {
     RepetitionWatch watch(micro_batches);
-    Timeline timeline = schedule_one_forward_one_backward(tasks, costs, schedule, passes, &watch);
-    const std::optional<Repetition> repetition = watch.found(tasks, Dependencies(tasks), timeline);
-    const bool repeats = repetition && further % repetition->micro_batches == 0;
-    all_repeat = all_repeat && repeats;
-    scheduled.emplace_back(std::move(timeline), repeats ? repetition->time_of(further) : 0);
+    Scheduled& one = orders.emplace_back();
+    one.timeline = schedule_one_forward_one_backward(tasks, costs, schedule, passes, &watch);
+    const std::optional<Repetition> repetition = watch.found(tasks, Dependencies(tasks), one.timeline);
+    one.repeats = repetition && further % repetition->micro_batches == 0;
+    if (one.repeats) one.of_further = repetition->time_of(further);
   }
-  const auto time = [&](const auto& one) { return one.first.makespan + (all_repeat ? one.second : 0); };
-  return std::min_element(scheduled.begin(), scheduled.end(),
-                          [&](const auto& a, const auto& b) { return time(a) < time(b); })
-      ->first;
+  const bool all_repeat = std::all_of(orders.begin(), orders.end(), [](const Scheduled& one) { return one.repeats; });
+  const auto time = [&](const Scheduled& one) { return one.timeline.makespan + (all_repeat ? one.of_further : 0); };
+  Scheduled& fastest = *std::min_element(orders.begin(), orders.end(),
+                                         [&](const Scheduled& a, const Scheduled& b) { return time(a) < time(b); });
+  fastest.repeats = all_repeat;
+  return std::move(fastest);
 }
 
 Evaluator::Details Evaluator::simulated_one_forward_one_backward(const Strategy& of_one, Evaluator& all,
@@ -234,13 +236,15 @@ Evaluator::Details Evaluator::simulated_one_forward_one_backward(const Strategy&
   if (!copy_for_all(details.tasks, micro_batches, {count, further, of_two})) return details;
   // The first parts of an operator are those of the same micro-batches. Some kernels read the whole batch.
   details.costs = all.cost_model_.costs(details.tasks, all.expanded(of_one));
-  const std::optional<Timeline> scheduled = one_forward_one_backward(details, micro_batches, further);
+  const std::optional<Scheduled> scheduled = one_forward_one_backward(details, micro_batches, further);
   if (!scheduled) return details;
-  details.order = tasks_by_start(details.tasks, *scheduled);
+  details.order = tasks_by_start(details.tasks, scheduled->timeline);
   RepetitionWatch watch(micro_batches);
   std::tie(details.timeline, details.repetition) =
       simulate_in_order(details.tasks, details.costs, details.order, &watch);
-  if (details.repetition && further % details.repetition->micro_batches != 0) details.repetition.reset();
+  // Another order may be the faster one of all.
+  if (!scheduled->repeats || (details.repetition && further % details.repetition->micro_batches != 0))
+    details.repetition.reset();
   details.fifo_order = false;
   details.task_order = TaskOrder::one_forward_one_backward;
   return details;

@@ -138,8 +138,13 @@ class Evaluator {
   Vector<Passes> passes_of(const MicroBatchSchedule& schedule) const;
   Vector<Timeline> one_forward_one_backward(const Strategy& expanded, const TaskGraph& tasks,
                                             const TaskCosts& costs) const;
-  std::optional<Timeline> one_forward_one_backward(const Details& details, const Vector<int32_t>& micro_batches,
-                                                   int further) const;
+  struct Scheduled {
+    Timeline timeline;
+    Nanoseconds of_further = 0;  // micro-batches, if it repeats
+    bool repeats = false;        // and so do the others that are tried: then it is the fastest of all micro-batches
+  };
+  std::optional<Scheduled> one_forward_one_backward(const Details& details, const Vector<int32_t>& micro_batches,
+                                                    int further) const;
   Vector<std::pair<TaskOrder, Timeline>> other_orders(const Details& details, TaskOrder order,
                                                       const Deadline& deadline) const;
 

@@ -131,6 +131,26 @@ TEST_CASE("many micro-batches continue few of them where stages differ") {
   CHECK(extrapolated >= 2);
 }
 
+// Chunks of which micro-batches are no multiple of the stages have no fixed order: two are tried, and the faster one of
+// all micro-batches counts.
+TEST_CASE("many micro-batches continue few of them where there is a choice of orders") {
+  const Topology topology = committed_topology("dgx-a100-2");
+  for (uint32_t seed = 0; seed < 12; ++seed) {
+    RandomSource random(seed);
+    const int tensor = 1 << random.between(0, 2), pipeline = 1 << random.between(1, 2);
+    const Parallelism settings{.tensor = tensor,
+                               .pipeline = pipeline,
+                               .chunks = static_cast<int>(random.between(2, 3)),
+                               .data = 16 / tensor / pipeline,
+                               .micro_batch = 1};
+    const Graph graph =
+        load_graph(FF_SOURCE_DIR "/graphs/gpt2-small.json", settings.data * (pipeline * random.between(8, 24) + 1));
+    CAPTURE(to_string(settings), graph.batch_size);
+    const SettingsPrediction found = predict_settings(settings, graph, topology, analytic());
+    CHECK(found.makespan == simulated_whole(settings, graph, topology).makespan);
+  }
+}
+
 TEST_CASE("many micro-batches continue few of them that take equally long, but for 0.1 %") {
   const Topology topology = committed_topology("dgx-a100-2");
   int steady = 0;
