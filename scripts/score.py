@@ -8,8 +8,9 @@ RUNS.csv has a run in each row: id, source_file, gpu, gpu_mem_gb, gpus, internod
 layers, hidden, heads, kv_heads, ffn, gated_mlp, vocab, seq, gbs, mbs, tp, pp, vp, cp, zero, recompute, attention,
 precision, status (ok, oom), step_time_s, tokens_per_s_per_gpu, peak_mem_gb, usable_untuned; and may have reduce,
 overlap_grad_reduce, tp_comm_overlap and loss, which take precedence over what is known of a framework. Rows whose
-usable_untuned is not "yes" are left out, and those that the settings cannot say, which are counted by reason. mbs or vp
-"?": not published; predicted with what `ffsearch plan` finds to be the fastest.
+usable_untuned is neither "yes" nor says "score the best over them" are left out, and those that the settings cannot
+say, which are counted by reason. mbs or vp "?", and with "score the best over them" what is empty of mbs, vp and
+recompute: not published; predicted with what `ffsearch plan` finds to be the fastest.
 
 Devices and network are `ffsearch topology --preset` with the row's network; nothing is fitted to the rows. A row
 without a network rate has the preset's. Models are of the row's sizes: GPT-2 (without dropout), with a gated MLP Llama,
@@ -102,12 +103,28 @@ def on_megatron(row):
     return "megatron" in framework or ("nemo" in framework and "automodel" not in framework)
 
 
+def best_is_scored(row):
+    """Whether the row is to be scored by the fastest of what it does not state."""
+    return "score the best over them" in row["usable_untuned"]
+
+
+def is_free(row, key):
+    """Whether the fastest value is to be found."""
+    return row.get(key) == UNKNOWN or (best_is_scored(row) and row.get(key, "") == "")
+
+
 def is_recent_nemo(row):
-    """On H100: the recipes of NeMo's performance tables reduce gradients in bf16 and while backward computes
-    (grad_reduce_in_fp32 = False in scripts/performance/helpers.py, overlap_grad_reduce in nemo/collections/llm/recipes;
-    before them grad_sync_dtype and overlap_grad_sync of its distributed optimizer), and overlap what tensor parallelism
-    exchanges (tp_comm_overlap of MegatronCommOverlapCallback; before it ub_tp_comm_overlap)."""
+    """On H100: the recipes of NeMo's performance tables reduce gradients in bf16 (grad_reduce_in_fp32 = False in
+    scripts/performance/helpers.py; before it grad_sync_dtype of its distributed optimizer)."""
     return "nemo" in row.get("framework", "").lower() and on_megatron(row) and row["gpu"].startswith("H100")
+
+
+def overlaps_collectives(row):
+    """Whether gradients are reduced while backward computes, and what tensor parallelism exchanges behind products:
+    in NeMo's recipes for H100 (overlap_grad_reduce in nemo/collections/llm/recipes and tp_comm_overlap of
+    MegatronCommOverlapCallback; before them overlap_grad_sync and ub_tp_comm_overlap), and in the runs of Megatron-Core
+    (its README: --overlap-grad-reduce, --tp-comm-overlap)."""
+    return is_recent_nemo(row) or row.get("framework", "").startswith("Megatron-Core")
 
 
 def reduction_of(row):
@@ -154,6 +171,8 @@ def recomputation_of(row):
         return {"recompute": "selective"}
     if torchtitan and recompute == "selective layer" and row.get("pp", "") in ("", "1"):
         return {"recompute": "full", "recompute_layers": number(row, "layers") // 2}
+    if best_is_scored(row) and recompute in ("", "not stated"):
+        return {}
     if recompute not in ("none", "full", "selective"):
         raise NotSaid(f"recompute {recompute!r}")
     if recompute == "selective" and not on_megatron(row):
@@ -175,9 +194,9 @@ def settings_of(row):
              **recomputation_of(row)}
     if row.get("cp", "") not in ("", "1"):
         parts["cp"] = number(row, "cp")
-    if row.get("vp") != UNKNOWN:
+    if not is_free(row, "vp"):
         parts["vp"] = number(row, "vp", 1)
-    if row["mbs"] != UNKNOWN:
+    if not is_free(row, "mbs"):
         parts["micro_batch"] = number(row, "mbs")
     parts["attention"] = attention_of(row)
     if fused_loss_of(row):
@@ -187,17 +206,18 @@ def settings_of(row):
                           "megatron" if on_megatron(row) else
                           "composer" if "llm-foundry" in framework else "fsdp")
     if parts["framework"] == "megatron":  # off by default, and before 2023 always: plans may choose it
-        # Of NeMo's runs with stages too reductions are predicted after backward: they would delay what stages send.
-        parts["overlap_grad_reduce"] = "on" if is_recent_nemo(row) and parts["pp"] == 1 else "off"
-        if is_recent_nemo(row) and parts["tp"] > 1:
+        parts["overlap_grad_reduce"] = "on" if overlaps_collectives(row) else "off"
+        if overlaps_collectives(row) and parts["tp"] > 1:
             parts["tp_comm_overlap"] = "on"
+        parts["overlap_param_gather"] = ("on" if overlaps_collectives(row) and parts["sharding"] == "optimizer" else
+                                         "off")
     if hybrid or (zero[1:2] == ["over"] and zero[2] != "all"):
         parts["shard_group"] = min(8, number(row, "gpus")) if hybrid else int(zero[2])
     if reduction_of(row):
         parts["reduce"] = reduction_of(row)
     if not compiled(row):
         parts["compile"] = "off"
-    if parts["recompute"] == "full" and not stops_early(row):
+    if parts.get("recompute") == "full" and not stops_early(row):
         parts["early_stop"] = "off"
     if (parts["tp"] > 1 and row.get("sequence_parallel") == "0" and
             parts["framework"] in ("megatron", "deepspeed")):
@@ -285,7 +305,7 @@ class Predictions:
     def predict(self, row):
         """Of a pipeline with many micro-batches: of two and of three rounds of them, and so on in a straight line. That
         is near where pipelines are not interleaved: each few of further micro-batches take equally long."""
-        if UNKNOWN in (row["mbs"], row.get("vp")):
+        if is_free(row, "mbs") or is_free(row, "vp"):
             return self.fastest(row)
         batch, stages = number(row, "gbs"), number(row, "pp", 1)
         samples = number(row, "gpus") // (number(row, "tp", 1) * stages) * number(row, "mbs")  # of a micro-batch
@@ -448,7 +468,7 @@ def main():
     with open(options.runs, encoding="utf-8") as file:
         rows = [row for row in csv.DictReader(line for line in file if not line.startswith("#"))
                 if options.only in row["id"]]
-    usable = [row for row in rows if row["usable_untuned"] == "yes"]
+    usable = [row for row in rows if row["usable_untuned"] == "yes" or best_is_scored(row)]
     if not usable:
         sys.exit(f"{options.runs}: no usable row")
     with tempfile.TemporaryDirectory() as directory:

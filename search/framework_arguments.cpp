@@ -42,6 +42,7 @@ const std::map<std::string, int>& flags_with_a_meaning() {
                                                    {"--use-flash-attn", 0},
                                                    {"--cross-entropy-loss-fusion", 0},
                                                    {"--overlap-grad-reduce", 0},
+                                                   {"--overlap-param-gather", 0},
                                                    {"--grad-reduce-in-bf16", 0},
                                                    {"--tp-comm-overlap", 0},
                                                    {"--bf16", 0},
@@ -69,7 +70,7 @@ constexpr const char* without_a_meaning = R"(
   --no-create-attention-mask-in-dataloader --no-gradient-accumulation-fusion --no-load-optim --no-load-rng
   --no-masked-softmax-fusion --no-mmap-bin-files --no-position-embedding --no-rope-fusion --no-save-optim --no-save-rng
   --norm-epsilon --normalization --num-query-groups --num-workers --override-opt_param-scheduler
-  --overlap-param-gather --position-embedding-type --profile --profile-step-end --profile-step-start --rotary-base
+  --position-embedding-type --profile --profile-step-end --profile-step-start --rotary-base
   --rotary-percent --save --save-interval --seed --sgd-momentum --split --squared-relu --swiglu --tensorboard-dir
   --tensorboard-log-interval --tensorboard-queue-size --test-data-path --timing-log-level --tokenizer-model
   --tokenizer-type --train-data-path --train-iters --train-samples --transformer-impl
@@ -167,6 +168,11 @@ class Megatron {
     if (text("--attention-backend", "auto") == "unfused") own.attention = "stored";
     own.fused_loss = has("--cross-entropy-loss-fusion");
     own.overlaps_reductions = has("--overlap-grad-reduce");
+    own.overlaps_gathers = has("--overlap-param-gather");
+    if (own.overlaps_gathers && own.synchronization != Synchronization::sharded_optimizer)
+      fail("--overlap-param-gather: needs --use-distributed-optimizer");
+    if (own.overlaps_gathers && !has("--overlap-grad-reduce"))
+      fail("--overlap-param-gather: needs --overlap-grad-reduce");
     if (has("--grad-reduce-in-bf16")) own.reduce = "bf16";
     if (has("--bf16") || has("--fp16")) result_.precision = Precision::bf16;
     if (has("--fp16")) result_.notes.push_back("--fp16: predicted as bf16, without the scaling of the loss");

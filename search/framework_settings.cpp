@@ -84,6 +84,7 @@ FrameworkSettings megatron_arguments(const Parallelism& plan, const Graph& graph
   if (plan.attention == "stored") text += "--attention-backend unfused\n";
   if (plan.fused_loss) text += "--cross-entropy-loss-fusion\n";
   if (overlaps_reductions(plan)) text += "--overlap-grad-reduce\n";
+  if (gathers_for_forward(plan)) text += "--overlap-param-gather\n";
   if (plan.reduce == "bf16") text += "--grad-reduce-in-bf16\n";
   if (plan.overlaps_tensor_parallel && plan.tensor > 1) text += "--tp-comm-overlap\n";
   if (precision == Precision::bf16) text += "--bf16\n";

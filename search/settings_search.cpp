@@ -77,16 +77,9 @@ ShapeCosts costs_of_shape(const Parallelism& parallelism, const Graph& graph, co
   const MemoryModel::Needs needs =
       one.evaluator().memory_model().needs(details.strategy, details.tasks, issued, TransferBuffers::on_demand);
   result.parameters = needs.parameters;
-  if (one.evaluator().builder().recomputes()) {  // estimates do not know what is recomputed
-    for (const DeviceId device : simulated.devices.indices()) {
-      result.one.push_back(needs.bytes(device));
-      result.further.push_back(kept_for_backward(details.tasks, needs.plans[device]));
-    }
-  } else {
-    result.one = one.evaluator().estimated_memory(settings.strategy());
-    SimulatedSettings::Iteration two(settings, 2);
-    const Vector<int64_t> of_two = two.evaluator().estimated_memory(settings.strategy());
-    for (const DeviceId device : of_two.indices()) result.further.push_back(of_two[device] - result.one[device]);
+  for (const DeviceId device : simulated.devices.indices()) {
+    result.one.push_back(needs.bytes(device));
+    result.further.push_back(kept_for_backward(details.tasks, needs.plans[device]));
   }
   result.stage.resize(simulated.devices.size());
   const Vector<DeviceId> order = simulated.by_links();
@@ -220,6 +213,11 @@ class SettingsSearch {
       if (layers_ % parallelism.pipeline == 0 ? layers_ % (chunks * parallelism.pipeline) == 0
                                               : most_layers(parallelism, chunks) == most_layers(parallelism, 1))
         result.push_back(chunks);
+    if (result.count() == 1 && layers_ % parallelism.pipeline == 0) {  // 7 layers of a stage, or 23
+      const int of_stage = layers_ / parallelism.pipeline;
+      for (int chunks = most_chunks + 1; chunks <= of_stage && result.count() == 1; ++chunks)
+        if (of_stage % chunks == 0) result.push_back(chunks);
+    }
     return result;
   }
 
@@ -330,8 +328,10 @@ class SettingsSearch {
       return {};
     if (!given("sharding")) shape.synchronization = Synchronization::all_reduce;
     if (!given("recompute")) shape.recompute = shape.selective = false;
-    if (!given("overlap_grad_reduce") && shape.framework == "megatron" && shape.pipeline == 1)
-      shape.overlaps_reductions = true;
+    if (shape.framework == "megatron") {
+      if (!given("overlap_grad_reduce")) shape.overlaps_reductions = true;
+      if (!given("overlap_param_gather")) shape.overlaps_gathers = overlaps_reductions(shape);  // which it needs
+    }
     Vector<Parallelism> result;
     for (const int64_t size : micro_batch_sizes(graph_.batch_size / shape.data, shape.pipeline)) {
       shape.micro_batch = size;

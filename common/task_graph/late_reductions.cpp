@@ -1,15 +1,12 @@
 #include "common/task_graph/late_reductions.h"
 
-#include <map>
 #include <utility>
 
 #include "common/task_graph/dependencies.h"
 #include "common/task_graph/sharded_units.h"
 
 namespace ff {
-namespace {
 
-// [device]: the tasks after which it has no backward pass left.
 std::map<DeviceId, Vector<int>> last_backward_tasks(const TaskGraph& tasks, const TaskGraphBuilder& builder,
                                                     const Strategy& strategy) {
   const int last = builder.micro_batches() - 1;
@@ -29,8 +26,6 @@ std::map<DeviceId, Vector<int>> last_backward_tasks(const TaskGraph& tasks, cons
       result[task.device].push_back(t);
   return result;
 }
-
-}  // namespace
 
 void reduce_after_backward(TaskGraph& tasks, const TaskGraphBuilder& builder, const Strategy& strategy) {
   tasks.overlaps_reductions = false;

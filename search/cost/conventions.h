@@ -51,6 +51,9 @@ struct FrameworkConventions {
   // Stages wait for what they send to one another and receive: devices do not compute meanwhile. (dist.send and recv in
   // DeepSpeed's runtime/pipe/p2p.py; Megatron-LM's p2p_communication.py, where chunks are not interleaved.)
   bool waits_for_stages = false;
+  // What stages send to one another does not queue for links: kernels of several NCCL communicators run side by side
+  // and share them, and beside gradients and weights this is little. It takes what the whole link would.
+  bool stages_share_links = false;
   // Bytes that adding a micro-batch's gradient to the others' moves for each parameter: bf16 ones by autograd's
   // AccumulateGrad. Times the share of micro-batches that are not the first.
   double accumulated_bytes = 0;
@@ -63,7 +66,15 @@ struct FrameworkConventions {
   int logged_losses = 0;
   // The optimizer's step is a sequence of elementwise kernels, not one kernel.
   bool unfused_optimizer = false;
+  // By the norm of all gradients: a device updates when all of its gradients are reduced.
   bool clips_gradients = false;
+  // With a sharded optimizer updated weights are gathered while the next forward pass computes
+  // (--overlap-param-gather).
+  bool gathers_for_forward = false;
+  // Gradients that more devices than this have alike are reduced after backward: those of norms and biases with
+  // sequence parallelism, which Megatron-LM reduces among tensor-parallel ranks there (_allreduce_layernorm_grads in
+  // finalize_model_grads.py). 0: none.
+  int late_reductions_beyond = 0;
   // Gradients of weights are added to f32 values by the product itself.
   bool accumulates_in_products = false;
   // What lies between the products that tensor parallelism splits is computed by each device of a group, in full.
@@ -81,6 +92,9 @@ struct FrameworkConventions {
   bool overlaps_tensor_parallel = false;
   // Collectives of parameters run while the device computes, and occupy a part of it (KernelEfficiency::collectives).
   bool overlapped_collectives = false;
+  // A device goes on when a reduction of gradients begins, which is when the one before is complete (torch.cuda
+  // .synchronize in HybridZeroOptimizer._reduce_and_copy of InternLM, July 2023).
+  bool waits_for_reductions = false;
   // In front of the reduction of gradients, on the device: bytes that are moved for each parameter.
   double gradient_copy_bytes = 0;
   // What kernels keep, and need while they run, follows framework_workspace_bytes and framework_scratch_bytes.

@@ -24,11 +24,14 @@ struct WorkBeside {
   Nanoseconds work;
 };
 
-// When a device is free after a task that starts at `start`, whether the device is, and that it works for. A device
-// that has nothing else to do waits for the task, whose duration has its work already.
-inline Nanoseconds free_behind(Nanoseconds free_at, Nanoseconds start, Nanoseconds duration, Nanoseconds work) {
-  return free_at > start ? free_at + work : start + std::min(work, duration);
+// When a device is free after a task that it works for from `begin` on, whether the device is free then or not. A
+// device that has nothing else to do waits for the task, whose duration has its work already.
+inline Nanoseconds free_behind(Nanoseconds free_at, Nanoseconds begin, Nanoseconds duration, Nanoseconds work) {
+  return free_at > begin ? free_at + work : begin + std::min(work, duration);
 }
+
+// A collective that runs while devices compute, which they do more slowly then; or for whose beginning they wait, too.
+enum class BesideKernels : uint8_t { no, runs, waited_for };
 
 // Duration and resources of every task of a task graph. Every duration and occupancy is at least 1 ns, so that a task
 // is ready strictly before it ends and the order (ready time, key) in which tasks are taken is well defined.
@@ -39,7 +42,12 @@ struct TaskCosts {
   Vector<int32_t> beside_begin;  // likewise; empty if there is none
   Vector<WorkBeside> beside;
   int32_t resource_count = 0;
+  // The share of a device that collectives of parameters occupy while it computes; empty: none. A resource of its own
+  // knows until when there are such collectives.
+  Vector<double> slowed;              // [device]
+  Vector<BesideKernels> collectives;  // [task]; their devices are those that work beside them
 
+  int32_t collectives_of(int32_t device) const { return resource_count - slowed.count() + device; }
   std::span<const ResourceUse> uses_of(int task) const {
     const size_t begin = static_cast<size_t>(use_begin[task]), end = static_cast<size_t>(use_begin[task + 1]);
     return std::span(uses).subspan(begin, end - begin);

@@ -120,6 +120,7 @@ TaskCosts TaskCostModel::costs(const TaskGraph& graph, const Strategy& strategy)
         communication_.collective(graph.collective_kind(task), graph.holders(task), task.bytes, communication);
       else communication_.transfer(task.device, task.destination, task.bytes, communication);
       if (kernels_.conventions().overlaps_tensor_parallel) hide_behind_product(graph, task, strategy, communication);
+      if (kernels_.conventions().stages_share_links && is_between_stages(task, strategy)) communication.uses.clear();
       if (kernels_.conventions().waits_for_stages && is_between_stages(task, strategy))
         communication.beside.assign(
             {{task.device, communication.duration}, {task.destination, communication.duration}});
@@ -134,6 +135,17 @@ TaskCosts TaskCostModel::costs(const TaskGraph& graph, const Strategy& strategy)
   }
   costs.use_begin.push_back(static_cast<int32_t>(costs.uses.size()));
   if (beside) costs.beside_begin.push_back(static_cast<int32_t>(costs.beside.size()));
+  if (kernels_.conventions().overlapped_collectives) {
+    for (const Device& device : topology_.devices)
+      costs.slowed.push_back(topology_.models[device.model].efficiency.collectives);
+    const BesideKernels reductions =
+        kernels_.conventions().waits_for_reductions ? BesideKernels::waited_for : BesideKernels::runs;
+    for (const Task& task : graph.tasks)
+      costs.collectives.push_back(task.kind == TaskKind::synchronization ? reductions
+                                  : is_parameter_collective(task.kind)   ? BesideKernels::runs
+                                                                         : BesideKernels::no);
+    costs.resource_count += costs.slowed.count();
+  }
   return costs;
 }
 
@@ -186,9 +198,24 @@ bool TaskCostModel::is_between_stages(const Task& task, const Strategy& strategy
   return strategy[edge.producer].devices[0] != strategy[edge.consumer].devices[0];
 }
 
+// Of all units that more devices hold than `beyond`, those with the same holders are one array.
+void TaskCostModel::reduce_together(const TaskGraph& tasks, int64_t beyond, Vector<Sharing>& sharing) {
+  std::map<Vector<DeviceId>, int> first;
+  std::map<int, double> bytes;  // by the first unit
+  for (const int u : tasks.units.indices()) {
+    const SynchronizationUnit& unit = tasks.units[u];
+    if (unit.holder_count() <= beyond) continue;
+    const int its_first = first.try_emplace(unit.holders, u).first->second;
+    bytes[its_first] += static_cast<double>(unit.bytes);
+    sharing[u].reduced = 0;
+  }
+  for (const auto& [unit, sum] : bytes) sharing[unit].reduced = sum / static_cast<double>(tasks.units[unit].bytes);
+}
+
 Vector<TaskCostModel::Sharing> TaskCostModel::sharing_of(const TaskGraph& tasks) const {
   Vector<Sharing> result(tasks.units.size());
   const FrameworkConventions& known = kernels_.conventions();
+  if (known.late_reductions_beyond > 0) reduce_together(tasks, known.late_reductions_beyond, result);
   if (!known.whole_parameter_owners && known.shard_group == 0) return result;
   struct Held {
     double parameters = 0, bytes = 0, largest = 0;
@@ -220,17 +247,23 @@ Vector<TaskCostModel::Sharing> TaskCostModel::sharing_of(const TaskGraph& tasks)
 
 void TaskCostModel::synchronize(const TaskGraph& tasks, const Task& task, CommunicationCost& cost) {
   const FrameworkConventions& known = kernels_.conventions();
+  const double together = sharing_[task.unit].reduced;
+  if (together == 0 || (task.kind == TaskKind::parameter_all_gather && together != 1)) {
+    cost = {};  // the weights with the others of a data-parallel group
+    cost.duration = 1;
+    return;
+  }
   const double share = kernels_.precision() != Precision::bf16       ? 1
                        : task.kind == TaskKind::parameter_all_gather ? known.gathered_share
                                                                      : known.reduced_share;
-  const int64_t bytes = static_cast<int64_t>(share * static_cast<double>(task.bytes));
+  const int64_t bytes = static_cast<int64_t>(share * together * static_cast<double>(task.bytes));
   if (replicas_) synchronize_replicas(tasks, task, bytes, cost);
   else exchange(communication_, tasks, task, tasks.holders(task), bytes, cost);
   if (!known.overlapped_collectives) return;
   const Nanoseconds collective = cost.duration;
   for (const DeviceId device : tasks.holders(task)) {
     const DeviceModel& model = topology_.models[topology_.devices[device].model];
-    double work_ns = model.efficiency.collectives * static_cast<double>(collective);
+    double work_ns = 0;
     if (task.kind == TaskKind::synchronization) {
       const double moved = known.gradient_copy_bytes / element_bytes * static_cast<double>(task.bytes);
       const double copies_ns = moved / (model.memory_gb_per_s * model.efficiency.memory);  // 1 GB/s is 1 byte a ns
@@ -238,7 +271,7 @@ void TaskCostModel::synchronize(const TaskGraph& tasks, const Task& task, Commun
         cost.duration = std::max(cost.duration, collective + static_cast<Nanoseconds>(copies_ns));
         continue;
       }
-      work_ns += copies_ns;
+      work_ns = copies_ns;
     }
     cost.beside.push_back({device, static_cast<Nanoseconds>(work_ns)});
   }

@@ -65,11 +65,13 @@ class TaskCostModel {
 
   PartCost cost_of(OperatorId op, const Block& part, const KernelUse& use, int model);
   Nanoseconds duration(const Task& task, const Strategy& strategy);
-  // Of a unit with sharded state, as the framework's conventions have it.
+  // Of a unit, as the framework's conventions have it. The first two with sharded state.
   struct Sharing {
     double broadcasts = 0;  // where parameters have whole owners: how many this unit's share of them is
     double updated = 1;     // what the busiest holder updates, over an equal share among all holders
+    double reduced = 1;     // bytes that are reduced with it, over its own; 0: with another unit
   };
+  static void reduce_together(const TaskGraph& tasks, int64_t beyond, Vector<Sharing>& sharing);
   Vector<Sharing> sharing_of(const TaskGraph& tasks) const;  // [unit]
   bool is_between_stages(const Task& task, const Strategy& strategy) const;
   void hide_behind_product(const TaskGraph& graph, const Task& task, const Strategy& strategy, CommunicationCost& cost);

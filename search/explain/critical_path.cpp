@@ -8,6 +8,7 @@
 
 #include "common/name_patterns.h"
 #include "search/simulator/full.h"
+#include "search/simulator/take_task.h"
 
 namespace ff {
 
@@ -59,16 +60,16 @@ TimelineCauses::TimelineCauses(const TaskGraph& graph, const TaskCosts& costs, c
       if (timeline.start[task] > timeline.ready[task] && free_at[resource] == timeline.start[task] &&
           causes_[task].wait != Wait::device)
         causes_[task] = {resource < device_count ? Wait::device : Wait::link, user[resource], resource};
-      free_at[resource] = timeline.start[task] + occupancy;
       user[resource] = task;
     }
     for (const WorkBeside& beside : costs.beside_of(task)) {
-      Nanoseconds& free = free_at[beside.device];
-      const Nanoseconds later = free_behind(free, timeline.start[task], costs.duration[task], beside.work);
-      delays[&beside - costs.beside.data()] = later - std::max(free, timeline.start[task]);
-      if (free <= timeline.start[task]) user[beside.device] = task;  // else what it computes ends later
-      free = later;
+      const Nanoseconds free = free_at[beside.device],
+                        begin = costs.slowed.empty() ? timeline.start[task] : timeline.ready[task];
+      delays[&beside - costs.beside.data()] =
+          free_behind(free, begin, costs.duration[task], beside.work) - std::max(free, begin);
+      if (free <= begin) user[beside.device] = task;  // else what it computes ends later
     }
+    take_task(costs, task, timeline.ready[task], free_at);
     for (int32_t s = graph.successor_begin[task]; s < graph.successor_begin[task + 1]; ++s) {
       const int successor = graph.successors[s];
       if (timeline.end[task] == timeline.ready[successor] && timeline.start[successor] == timeline.ready[successor] &&

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "common/task_graph/issue_order.h"
+#include "search/cost/step_order.h"
 
 namespace ff {
 namespace {
@@ -36,9 +37,11 @@ double Evaluator::fullness(const Vector<int64_t>& used) const {
 }
 
 TaskGraph Evaluator::tasks_of(const Strategy& strategy) {
-  return !problem_.replicas || problem_.replicas->stand_ins.empty()
-             ? builder_.build(strategy)
-             : builder_.build(strategy, problem_.replicas->devices_with_tasks());
+  TaskGraph tasks = !problem_.replicas || problem_.replicas->stand_ins.empty()
+                        ? builder_.build(strategy)
+                        : builder_.build(strategy, problem_.replicas->devices_with_tasks());
+  order_step(tasks, builder_, strategy, problem_.kernels.conventions());
+  return tasks;
 }
 
 Evaluator::Memory Evaluator::memory(const Strategy& strategy, const TaskGraph& tasks, const Vector<int>& order,

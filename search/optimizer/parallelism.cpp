@@ -37,6 +37,7 @@ const Vector<std::string>& keys() {
                                           "compile",
                                           "shard_group",
                                           "overlap_grad_reduce",
+                                          "overlap_param_gather",
                                           "tp_comm_overlap"};
   return all;
 }
@@ -234,6 +235,10 @@ bool overlaps_by_default(const Parallelism& parallelism) {
 
 }  // namespace
 
+bool gathers_for_forward(const Parallelism& parallelism) {
+  return parallelism.overlaps_gathers && parallelism.synchronization == Synchronization::sharded_optimizer;
+}
+
 bool overlaps_reductions(const Parallelism& parallelism) {
   return parallelism.overlaps_reductions.value_or(overlaps_by_default(parallelism));
 }
@@ -258,6 +263,7 @@ Parallelism parse_parallelism(const std::string& text) {
       result.attention = one_of(key, value, {"fused", "varlen", "flash1", "triton", "stored"});
     else if (key == "reduce") result.reduce = one_of(key, value, {"f32", "bf16"});
     else if (key == "overlap_grad_reduce") result.overlaps_reductions = one_of(key, value, {"on", "off"}) == "on";
+    else if (key == "overlap_param_gather") result.overlaps_gathers = one_of(key, value, {"on", "off"}) == "on";
     else if (key == "tp_comm_overlap") result.overlaps_tensor_parallel = one_of(key, value, {"on", "off"}) == "on";
     else if (key == "early_stop") result.early_stop = one_of(key, value, {"on", "off"}) == "on";
     else if (key == "compile") result.compiled = one_of(key, value, {"on", "off"}) == "on";
@@ -282,6 +288,11 @@ Parallelism parse_parallelism(const std::string& text) {
     throw InputError(
         "tp_comm_overlap=on: says that Megatron-LM hides the collectives of tensor parallelism behind products, which "
         "needs framework=megatron and not sequence_parallel=off");
+  if (result.overlaps_gathers &&
+      (result.framework != "megatron" || result.synchronization != Synchronization::sharded_optimizer))
+    throw InputError(
+        "overlap_param_gather=on: says that Megatron-LM gathers updated weights while the next forward pass computes, "
+        "which needs framework=megatron and sharding=optimizer");
   if (result.shard_group > 0 && (result.framework == "none" || !is_sharded(result.synchronization)))
     throw InputError(
         "shard_group: says among how many ranks a framework splits sharded state, and framework or sharding is not "
@@ -367,6 +378,8 @@ FrameworkConventions conventions_of(const Parallelism& parallelism, int64_t batc
                                                 : 0;
   result.gathered_share = 0.5;
   result.overlaps_tensor_parallel = parallelism.overlaps_tensor_parallel && parallelism.tensor > 1;
+  result.gathers_for_forward = gathers_for_forward(parallelism);
+  if (parallelism.framework == "megatron" && parallelism.tensor > 1) result.late_reductions_beyond = parallelism.data;
   result.reduced_share = reduces_bf16 ? 0.5 : 1;
   if (parallelism.shard_group > 0 && parallelism.data % parallelism.shard_group == 0)
     result.shard_group = parallelism.shard_group;
@@ -374,6 +387,8 @@ FrameworkConventions conventions_of(const Parallelism& parallelism, int64_t batc
   result.whole_parameter_owners = internevo && parallelism.synchronization == Synchronization::sharded_optimizer;
   result.all_reduces_gradients = result.whole_parameter_owners || bf16_optimizer;
   result.waits_for_stages = parallelism.pipeline > 1 && !fsdp && !internevo && parallelism.chunks == 1;
+  result.waits_for_reductions = internevo;
+  result.stages_share_links = parallelism.pipeline > 1;
   result.step_streams = internevo ? internevo_step_streams : 0;
   return result;
 }
@@ -400,6 +415,7 @@ std::string to_string(const Parallelism& parallelism) {
   if (parallelism.framework != "none") text += ",framework=" + parallelism.framework;
   if (const bool overlaps = overlaps_reductions(parallelism); overlaps != overlaps_by_default(parallelism))
     text += std::string(",overlap_grad_reduce=") + (overlaps ? "on" : "off");
+  if (gathers_for_forward(parallelism)) text += ",overlap_param_gather=on";
   if (parallelism.overlaps_tensor_parallel && parallelism.tensor > 1) text += ",tp_comm_overlap=on";
   if (!parallelism.reduce.empty()) text += ",reduce=" + parallelism.reduce;
   return text;

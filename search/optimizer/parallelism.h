@@ -41,6 +41,9 @@
 //                      on: a layer's gradients are reduced once its backward pass is complete; off: when that of all
 //                      layers of the device is (StrategySettings::overlaps_reductions); default: on without stages,
 //                      unless framework=megatron or deepspeed, which reduce after backward by themselves
+//   overlap_param_gather
+//                      with framework=megatron and sharding=optimizer: updated weights are gathered while the next
+//                      forward pass computes (--overlap-param-gather)
 //   tp_comm_overlap    with framework=megatron: all-gathers and reduce-scatters of tensor parallelism run behind the
 //                      products that they belong to (--tp-comm-overlap)
 //   reduce             with a framework: the type in which gradients are reduced, f32 or bf16; megatron: and added up
@@ -64,7 +67,8 @@ struct Parallelism {
   int64_t micro_batch = 0;                             // samples; 0: all of a group's
   Synchronization synchronization = Synchronization::all_reduce;
   bool recompute = false, selective = false;  // of whole layers; of some operators
-  bool sequence_parallel = true, fused_loss = false, overlaps_tensor_parallel = false;
+  bool sequence_parallel = true, fused_loss = false;
+  bool overlaps_tensor_parallel = false, overlaps_gathers = false;
   std::string attention = "fused", framework = "none";
   std::string reduce = "";                       // "f32", "bf16"; empty: as the framework does by itself
   Vector<int> layers = {};                       // [chunk]; empty: as many as in the others, or one more
@@ -86,6 +90,8 @@ std::optional<Precision> precision_of_settings(const std::string& text);
 // train_step; before 2023 allreduce_gradients), and so do DeepSpeed's pipelines (TrainSchedule: ReduceTiedGrads and
 // ReduceGrads at the end).
 bool overlaps_reductions(const Parallelism& parallelism);
+// Are weights gathered while the next forward pass computes? As asked for, where a sharded optimizer updates them.
+bool gathers_for_forward(const Parallelism& parallelism);
 // The keys of such a text.
 std::set<std::string> keys_of_parallelism(const std::string& text);
 // Of the framework and the kind of attention. Of a batch of so many samples, once the data-parallel groups are known.

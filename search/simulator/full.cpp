@@ -5,6 +5,7 @@
 #include <tuple>
 
 #include "search/simulator/repetition.h"
+#include "search/simulator/take_task.h"
 
 namespace ff {
 namespace {
@@ -40,12 +41,7 @@ Timeline simulate_full(const TaskGraph& graph, const Dependencies& dependencies,
     const Event event = queue.top();
     queue.pop();
     if (watch) watch->take(event.task, event.ready, free_at);
-    Nanoseconds start = event.ready;
-    const auto uses = costs.uses_of(event.task);
-    for (const ResourceUse& use : uses) start = std::max(start, free_at[use.resource]);
-    for (const ResourceUse& use : uses) free_at[use.resource] = start + use.occupancy;
-    for (const auto& [device, work] : costs.beside_of(event.task))
-      free_at[device] = free_behind(free_at[device], start, costs.duration[event.task], work);
+    const Nanoseconds start = take_task(costs, event.task, event.ready, free_at);
     const Nanoseconds end = start + costs.duration[event.task];
     timeline.start[event.task] = start;
     timeline.end[event.task] = end;

@@ -281,14 +281,9 @@ class ListScheduling {
   // As soon as its resources are free.
   void start(int number, Nanoseconds time) {
     if (watch_) watch_->take(number, time, free_at_);
-    const auto uses = costs_.uses_of(number);
     Scheduled& task = tasks_[number];
-    for (const ResourceUse& use : uses) time = std::max(time, free_at_[use.resource]);
-    for (const ResourceUse& use : uses) free_at_[use.resource] = time + use.occupancy;
-    for (const auto& [device, work] : costs_.beside_of(number))
-      free_at_[device] = free_behind(free_at_[device], time, task.duration, work);
-    task.start = time;
-    const Nanoseconds end = time + task.duration;
+    task.start = take_task(costs_, number, time, free_at_);
+    const Nanoseconds end = task.start + task.duration;
     for (int32_t s = dependencies_.successor_begin[number]; s < dependencies_.successor_begin[number + 1]; ++s) {
       Scheduled& next = tasks_[dependencies_.successors[s]];
       next.ready = std::max(next.ready, end);

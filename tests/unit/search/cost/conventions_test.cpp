@@ -196,8 +196,8 @@ TEST_CASE("frameworks shard master weights with the optimizer's state") {
   CHECK(parameters(Synchronization::sharded_parameters, 4) == 2 * (32 * 16));
 }
 
-// The synchronization of fc1, 256 bytes, takes a quarter of each device, whose memory moves its gradients 2.5 times at
-// one byte a nanosecond.
+// The synchronization of fc1, 256 bytes, occupies a quarter of each device, whose memory moves its gradients 2.5 times
+// at one byte a nanosecond.
 TEST_CASE("collectives of parameters occupy a part of the devices that compute") {
   const Graph graph = parse_graph(parse_json(two_linear_layers, "graph"));
   const Topology topology = parse_topology(parse_json(R"({"format":"fftopology/1","name":"t",
@@ -218,15 +218,16 @@ TEST_CASE("collectives of parameters occupy a part of the devices that compute")
   TaskGraphBuilder late(graph, {.overlaps_reductions = false});
   const TaskCosts after = model.costs(late.build(strategy), strategy);
   int reduced = 0;
+  CHECK(costs.slowed == Vector<double>{0.25, 0.25});
   for (const int t : tasks.tasks.indices()) {
+    CHECK((costs.collectives[t] == BesideKernels::runs) == (tasks.tasks[t].kind == TaskKind::synchronization));
     if (tasks.tasks[t].kind != TaskKind::synchronization) {
       CHECK(costs.beside_of(t).empty());
       continue;
     }
     ++reduced;
     REQUIRE(costs.beside_of(t).size() == 2);
-    for (const WorkBeside& work : costs.beside_of(t))
-      CHECK(work.work == static_cast<Nanoseconds>(0.25 * static_cast<double>(costs.duration[t]) + 2.5 * 256));
+    for (const WorkBeside& work : costs.beside_of(t)) CHECK(work.work == 640);
     CHECK(after.beside_of(t).empty());
     CHECK(after.duration[t] == costs.duration[t] + 640);
   }
@@ -293,6 +294,28 @@ TEST_CASE("tp_comm_overlap hides exchanges behind their products, but for a chun
   CHECK(to_string(parse_parallelism("tp=4,framework=megatron,tp_comm_overlap=on")).ends_with(",tp_comm_overlap=on"));
   CHECK(conventions_of(parse_parallelism("tp=4,framework=megatron,tp_comm_overlap=on")).overlaps_tensor_parallel);
   CHECK(!conventions_of(parse_parallelism("tp=1,framework=megatron,tp_comm_overlap=on")).overlaps_tensor_parallel);
+}
+
+TEST_CASE("overlap_param_gather is for Megatron-LM's sharded optimizer") {
+  const std::string settings = "tp=1,framework=megatron,sharding=optimizer,overlap_param_gather=on";
+  CHECK(conventions_of(parse_parallelism(settings)).gathers_for_forward);
+  CHECK(to_string(parse_parallelism(settings)).ends_with(",overlap_param_gather=on"));
+  CHECK(!conventions_of(parse_parallelism("tp=1,framework=megatron,sharding=optimizer")).gathers_for_forward);
+  for (const char* other : {"tp=1,sharding=optimizer", "tp=1,framework=megatron,sharding=parameters",
+                            "tp=1,framework=fsdp,sharding=optimizer"})
+    CHECK_THROWS_WITH(parse_parallelism(std::string(other) + ",overlap_param_gather=on"),
+                      Catch::Contains("needs framework=megatron and sharding=optimizer"));
+}
+
+TEST_CASE("where norms are alike on tensor-parallel ranks their gradients are reduced late") {
+  const auto beyond = [](const char* settings) {
+    Parallelism parallelism = parse_parallelism(settings);
+    parallelism.data = 4;
+    return conventions_of(parallelism).late_reductions_beyond;
+  };
+  CHECK(beyond("tp=2,framework=megatron") == 4);
+  CHECK(beyond("tp=1,framework=megatron") == 0);
+  CHECK(beyond("tp=2,framework=fsdp") == 0);
 }
 
 // fc1 is on d0, fc2 and the loss on d1. The output of fc1, [4, 8], takes 5 us and 128 bytes each way.
