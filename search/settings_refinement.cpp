@@ -64,6 +64,8 @@ SettingsPrediction with_other_overlap(SettingsPrediction best, const SettingsRef
                                       int64_t& simulated) {
   Parallelism parallelism = best.parallelism;
   parallelism.overlaps_reductions = !overlaps_reductions(parallelism);
+  if (refinement.gathers && parallelism.framework == "megatron")
+    parallelism.overlaps_gathers = *parallelism.overlaps_reductions;
   const auto found = predicted_if_it_fits(parallelism, refinement, simulated);
   return found && pays(*found, best) ? *found : best;
 }

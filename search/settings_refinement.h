@@ -12,14 +12,15 @@ struct SettingsRefinement {
   const Graph& graph;
   const Topology& topology;
   const CostOptions& costs;
-  bool borders = true, recomputation = true, overlap = true;  // what may change
+  bool borders = true, recomputation = true, overlap = true, gathers = true;  // what may change
   const std::atomic<bool>& stop;
 };
 
 // The fastest plan found from `plan`, which fits; `plan` itself where nothing is faster by more than 0.1 %. Where all
 // layers are recomputed, the fewest with which the plan fits, by bisection. Then a layer is moved from the stage that
 // computes longest to the one that does least, while that is faster. At last gradients are reduced with backward
-// instead of after it, or the other way round. `simulated` counts the plans.
+// instead of after it, or the other way round, and with Megatron-LM weights gathered with forward where they are.
+// `simulated` counts the plans.
 SettingsPrediction refined(const SettingsPrediction& plan, const SettingsRefinement& refinement, int64_t& simulated);
 
 }  // namespace ff

@@ -329,7 +329,7 @@ class SettingsSearch {
     if (!given("sharding")) shape.synchronization = Synchronization::all_reduce;
     if (!given("recompute")) shape.recompute = shape.selective = false;
     if (shape.framework == "megatron") {
-      if (!given("overlap_grad_reduce")) shape.overlaps_reductions = true;
+      if (!given("overlap_grad_reduce") && shape.pipeline == 1) shape.overlaps_reductions = true;
       if (!given("overlap_param_gather")) shape.overlaps_gathers = overlaps_reductions(shape);  // which it needs
     }
     Vector<Parallelism> result;
@@ -500,6 +500,7 @@ class SettingsSearch {
                                         !given("layers"),
                                         !given("recompute") && !given("recompute_layers") && !recomputes_selectively(),
                                         !given("overlap_grad_reduce"),
+                                        !given("overlap_param_gather"),
                                         stop_};
     Vector<SettingsPrediction> from(result_.best.begin(), result_.best.begin() + std::min(most, result_.best.count()));
     for (const SettingsPrediction& plan : from) {

@@ -258,7 +258,8 @@ TEST_CASE("stages that compute more get fewer layers, and no more is recomputed 
       {.tensor = 1, .pipeline = 2, .data = 4, .micro_batch = 2, .recompute = true}, graph, topology, costs);
   REQUIRE(even.fits());
   int64_t simulated = 0;
-  const SettingsPrediction better = refined(even, {graph, topology, costs, true, true, false, no_stop}, simulated);
+  const SettingsPrediction better =
+      refined(even, {graph, topology, costs, true, true, false, true, no_stop}, simulated);
   CHECK(better.fits());
   CHECK(static_cast<double>(better.makespan) < 0.9 * static_cast<double>(even.makespan));
   REQUIRE(better.parallelism.layers.size() == 2);
@@ -266,7 +267,8 @@ TEST_CASE("stages that compute more get fewer layers, and no more is recomputed 
   CHECK(better.parallelism.layers[0] + better.parallelism.layers[1] == 12);
   CHECK(better.parallelism.recompute_layers == 1);  // there is memory for all others
   CHECK(simulated > 0);
-  const SettingsPrediction kept = refined(even, {graph, topology, costs, false, false, false, no_stop}, simulated);
+  const SettingsPrediction kept =
+      refined(even, {graph, topology, costs, false, false, false, true, no_stop}, simulated);
   CHECK(kept.parallelism == even.parallelism);
   // What the stages do adds up to less than the iteration.
   const Vector<StageTimes> stages = stage_times(better.parallelism, graph, topology, costs);
@@ -324,7 +326,8 @@ TEST_CASE("gradients are reduced with or after backward, as is faster") {
         predict_settings({.tensor = 1, .pipeline = 1, .data = 16, .micro_batch = 4, .overlaps_reductions = overlaps},
                          graph, topology, costs);
     int64_t simulated = 0;
-    const SettingsPrediction better = refined(plan, {graph, topology, costs, false, false, true, no_stop}, simulated);
+    const SettingsPrediction better =
+        refined(plan, {graph, topology, costs, false, false, true, true, no_stop}, simulated);
     CHECK(simulated == 1);
     CHECK(overlaps_reductions(better.parallelism));  // one stage: nothing is delayed
     CHECK((overlaps || better.makespan < plan.makespan));
