@@ -8,6 +8,8 @@
 #include <tuple>
 #include <utility>
 
+#include "search/simulator/take_task.h"
+
 namespace ff {
 namespace {
 
