@@ -120,10 +120,11 @@ def is_recent_nemo(row):
 
 
 def overlaps_collectives(row):
-    """Whether gradients are reduced while backward computes, and what tensor parallelism exchanges behind products:
-    in NeMo's recipes for H100 (overlap_grad_reduce in nemo/collections/llm/recipes and tp_comm_overlap of
-    MegatronCommOverlapCallback; before them overlap_grad_sync and ub_tp_comm_overlap), and in the runs of Megatron-Core
-    (its README: --overlap-grad-reduce, --tp-comm-overlap)."""
+    """Whether gradients are reduced while backward computes, weights are gathered while forward does, and what tensor
+    parallelism exchanges runs behind products: in NeMo's recipes for H100 (overlap_grad_reduce and overlap_param_gather
+    in nemo/collections/llm/recipes and tp_comm_overlap of MegatronCommOverlapCallback; before them overlap_grad_sync,
+    overlap_param_sync and ub_tp_comm_overlap), and in the runs of Megatron-Core (its README: --overlap-grad-reduce,
+    --overlap-param-gather, --tp-comm-overlap)."""
     return is_recent_nemo(row) or row.get("framework", "").startswith("Megatron-Core")
 
 

@@ -1,12 +1,14 @@
 #include "common/task_graph/late_reductions.h"
 
-#include <utility>
+#include <map>
 
-#include "common/task_graph/dependencies.h"
 #include "common/task_graph/sharded_units.h"
 
 namespace ff {
+namespace {
 
+// By device: the tasks after which it has no backward pass left, the backward tasks of the last micro-batch of its
+// first operator.
 std::map<DeviceId, Vector<int>> last_backward_tasks(const TaskGraph& tasks, const TaskGraphBuilder& builder,
                                                     const Strategy& strategy) {
   const int last = builder.micro_batches() - 1;
@@ -27,24 +29,26 @@ std::map<DeviceId, Vector<int>> last_backward_tasks(const TaskGraph& tasks, cons
   return result;
 }
 
-void reduce_after_backward(TaskGraph& tasks, const TaskGraphBuilder& builder, const Strategy& strategy) {
-  tasks.overlaps_reductions = false;
+}  // namespace
+
+void wait_for_backward(const TaskGraph& tasks, const TaskGraphBuilder& builder, const Strategy& strategy,
+                       const std::function<bool(const Task&)>& is_late, FurtherSuccessors& further) {
   const std::map<DeviceId, Vector<int>> last = last_backward_tasks(tasks, builder, strategy);
-  std::map<int, Vector<int>> further;  // successors, by task
   for (const int t : tasks.tasks.indices()) {
     const Task& task = tasks.tasks[t];
-    if (task.kind != TaskKind::synchronization || !tasks.reduces_after_backward(task)) continue;
+    if (task.kind != TaskKind::synchronization || !is_late(task)) continue;
     for (const DeviceId holder : tasks.holders(task))
       if (const auto found = last.find(holder); found != last.end())
         for (const int before : found->second) further[before].push_back(t);
   }
-  OwnDependencies late = with_further(tasks, [&](int task, const auto& visit) {
-    if (const auto found = further.find(task); found != further.end())
-      for (const int reduction : found->second) visit(reduction);
-  });
-  tasks.successor_begin = std::move(late.successor_begin);
-  tasks.successors = std::move(late.successors);
-  tasks.predecessor_count = std::move(late.predecessor_count);
+}
+
+void reduce_after_backward(TaskGraph& tasks, const TaskGraphBuilder& builder, const Strategy& strategy) {
+  tasks.overlaps_reductions = false;
+  FurtherSuccessors further;
+  const auto is_late = [&](const Task& task) { return tasks.reduces_after_backward(task); };
+  wait_for_backward(tasks, builder, strategy, is_late, further);
+  add_dependencies(tasks, further);
 }
 
 }  // namespace ff

@@ -1,16 +1,15 @@
 // Gradients that are reduced after backward (StrategySettings::overlaps_reductions).
 #pragma once
 
-#include <map>
+#include <functional>
 
-#include "common/task_graph/task_graph.h"
+#include "common/task_graph/dependencies.h"
 
 namespace ff {
 
-// By device: the tasks after which it has no backward pass left, the backward tasks of the last micro-batch of its
-// first operator.
-std::map<DeviceId, Vector<int>> last_backward_tasks(const TaskGraph& tasks, const TaskGraphBuilder& builder,
-                                                    const Strategy& strategy);
+// Adds that the reductions that are late wait for the last backward tasks of each holder.
+void wait_for_backward(const TaskGraph& tasks, const TaskGraphBuilder& builder, const Strategy& strategy,
+                       const std::function<bool(const Task&)>& is_late, FurtherSuccessors& further);
 
 // Now the reductions of units also wait for the last backward tasks of each holder. Not those of units whose gradients
 // are sharded (each micro-batch's are reduced), or that have owners.

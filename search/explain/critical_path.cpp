@@ -64,7 +64,7 @@ TimelineCauses::TimelineCauses(const TaskGraph& graph, const TaskCosts& costs, c
     }
     for (const WorkBeside& beside : costs.beside_of(task)) {
       const Nanoseconds free = free_at[beside.device],
-                        begin = costs.slowed.empty() ? timeline.start[task] : timeline.ready[task];
+                        begin = work_begins(costs, timeline.ready[task], timeline.start[task]);
       delays[&beside - costs.beside.data()] =
           free_behind(free, begin, costs.duration[task], beside.work) - std::max(free, begin);
       if (free <= begin) user[beside.device] = task;  // else what it computes ends later

@@ -293,6 +293,8 @@ Parallelism parse_parallelism(const std::string& text) {
     throw InputError(
         "overlap_param_gather=on: says that Megatron-LM gathers updated weights while the next forward pass computes, "
         "which needs framework=megatron and sharding=optimizer");
+  if (result.overlaps_gathers && !overlaps_reductions(result))
+    throw InputError("overlap_param_gather=on: Megatron-LM takes it with overlap_grad_reduce=on alone");
   if (result.shard_group > 0 && (result.framework == "none" || !is_sharded(result.synchronization)))
     throw InputError(
         "shard_group: says among how many ranks a framework splits sharded state, and framework or sharding is not "

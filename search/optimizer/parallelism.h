@@ -43,7 +43,7 @@
 //                      unless framework=megatron or deepspeed, which reduce after backward by themselves
 //   overlap_param_gather
 //                      with framework=megatron and sharding=optimizer: updated weights are gathered while the next
-//                      forward pass computes (--overlap-param-gather)
+//                      forward pass computes (--overlap-param-gather); with overlap_grad_reduce=on alone
 //   tp_comm_overlap    with framework=megatron: all-gathers and reduce-scatters of tensor parallelism run behind the
 //                      products that they belong to (--tp-comm-overlap)
 //   reduce             with a framework: the type in which gradients are reduced, f32 or bf16; megatron: and added up

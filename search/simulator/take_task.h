@@ -34,17 +34,22 @@ inline void slow_down(const TaskCosts& costs, int task, Nanoseconds start, Vecto
   if (together > 0) free_at[device] += lost(share, together);
 }
 
+// From when on devices work for a task. A processor works for a transfer when that starts. A framework's kernels for a
+// collective run when its gradients are ready, whenever its links are free.
+inline Nanoseconds work_begins(const TaskCosts& costs, Nanoseconds ready, Nanoseconds start) {
+  return costs.slowed.empty() ? start : ready;
+}
+
 // The start of a task that is ready at `ready`: when all that it uses is free. `free_at`: [resource]; then of what it
-// uses, and of the devices that work for it, when they are free again. A processor works for a transfer when that
-// starts. A framework's kernels for a collective run when its gradients are ready, whenever its links are free.
+// uses, and of the devices that work for it, when they are free again.
 inline Nanoseconds take_task(const TaskCosts& costs, int task, Nanoseconds ready, Vector<Nanoseconds>& free_at) {
   const auto uses = costs.uses_of(task);
   Nanoseconds start = ready;
   for (const ResourceUse& use : uses) start = std::max(start, free_at[use.resource]);
   for (const ResourceUse& use : uses) free_at[use.resource] = start + use.occupancy;
-  const Nanoseconds from = costs.slowed.empty() ? start : ready;
+  const Nanoseconds begin = work_begins(costs, ready, start);
   for (const auto& [device, work] : costs.beside_of(task))
-    free_at[device] = free_behind(free_at[device], from, costs.duration[task], work);
+    free_at[device] = free_behind(free_at[device], begin, costs.duration[task], work);
   if (!costs.slowed.empty()) slow_down(costs, task, start, free_at);
   return start;
 }

@@ -297,7 +297,8 @@ TEST_CASE("tp_comm_overlap hides exchanges behind their products, but for a chun
 }
 
 TEST_CASE("overlap_param_gather is for Megatron-LM's sharded optimizer") {
-  const std::string settings = "tp=1,framework=megatron,sharding=optimizer,overlap_param_gather=on";
+  const std::string settings =
+      "tp=1,framework=megatron,sharding=optimizer,overlap_grad_reduce=on,overlap_param_gather=on";
   CHECK(conventions_of(parse_parallelism(settings)).gathers_for_forward);
   CHECK(to_string(parse_parallelism(settings)).ends_with(",overlap_param_gather=on"));
   CHECK(!conventions_of(parse_parallelism("tp=1,framework=megatron,sharding=optimizer")).gathers_for_forward);
@@ -305,6 +306,8 @@ TEST_CASE("overlap_param_gather is for Megatron-LM's sharded optimizer") {
                             "tp=1,framework=fsdp,sharding=optimizer"})
     CHECK_THROWS_WITH(parse_parallelism(std::string(other) + ",overlap_param_gather=on"),
                       Catch::Contains("needs framework=megatron and sharding=optimizer"));
+  CHECK_THROWS_WITH(parse_parallelism("tp=1,framework=megatron,sharding=optimizer,overlap_param_gather=on"),
+                    Catch::Contains("with overlap_grad_reduce=on alone"));
 }
 
 TEST_CASE("where norms are alike on tensor-parallel ranks their gradients are reduced late") {
