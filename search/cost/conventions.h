@@ -51,9 +51,6 @@ struct FrameworkConventions {
   // Stages wait for what they send to one another and receive: devices do not compute meanwhile. (dist.send and recv in
   // DeepSpeed's runtime/pipe/p2p.py; Megatron-LM's p2p_communication.py, where chunks are not interleaved.)
   bool waits_for_stages = false;
-  // What stages send to one another does not queue for links: kernels of several NCCL communicators run side by side
-  // and share them, and beside gradients and weights this is little. It takes what the whole link would.
-  bool stages_share_links = false;
   // Bytes that adding a micro-batch's gradient to the others' moves for each parameter: bf16 ones by autograd's
   // AccumulateGrad. Times the share of micro-batches that are not the first.
   double accumulated_bytes = 0;

@@ -12,7 +12,7 @@ namespace ff {
 using Nanoseconds = int64_t;
 inline double to_us(Nanoseconds time) { return static_cast<double>(time) / 1e3; }
 
-// Resources are numbered: devices first (as in the topology), then channels.
+// Resources are numbered: devices first (as in the topology), then channels; see TaskCosts for those behind them.
 struct ResourceUse {
   int32_t resource;
   Nanoseconds occupancy;  // from the task's start; a fast link of a route is free again before the transfer ends
@@ -41,13 +41,19 @@ struct TaskCosts {
   Vector<ResourceUse> uses;
   Vector<int32_t> beside_begin;  // likewise; empty if there is none
   Vector<WorkBeside> beside;
-  int32_t resource_count = 0;
+  int32_t device_count = 0, channel_count = 0, resource_count = 0;
+  // Do collectives of parameters not queue with what else is moved? Their channels follow the others, once more.
+  bool separate_parameters = false;
   // The share of a device that collectives of parameters occupy while it computes; empty: none. A resource of its own
-  // knows until when there are such collectives.
+  // (the last of all) knows until when there are such collectives.
   Vector<double> slowed;              // [device]
   Vector<BesideKernels> collectives;  // [task]; their devices are those that work beside them
 
   int32_t collectives_of(int32_t device) const { return resource_count - slowed.count() + device; }
+  bool is_device(int32_t resource) const { return resource < device_count; }
+  // Of a resource that a task uses, and is no device.
+  int32_t channel_of(int32_t resource) const { return (resource - device_count) % channel_count; }
+  bool is_parameter_channel(int32_t resource) const { return resource >= device_count + channel_count; }
   std::span<const ResourceUse> uses_of(int task) const {
     const size_t begin = static_cast<size_t>(use_begin[task]), end = static_cast<size_t>(use_begin[task + 1]);
     return std::span(uses).subspan(begin, end - begin);

@@ -101,7 +101,10 @@ Nanoseconds TaskCostModel::duration(const Task& task, const Strategy& strategy) 
 
 TaskCosts TaskCostModel::costs(const TaskGraph& graph, const Strategy& strategy) {
   TaskCosts costs;
-  costs.resource_count = static_cast<int32_t>(topology_.devices.size() + topology_.channels.size());
+  costs.device_count = topology_.devices.count();
+  costs.channel_count = topology_.channels.count();
+  costs.separate_parameters = kernels_.conventions().overlapped_collectives;
+  costs.resource_count = costs.device_count + (costs.separate_parameters ? 2 : 1) * costs.channel_count;
   costs.duration.reserve(graph.tasks.size());
   costs.use_begin.reserve(graph.tasks.size() + 1);
   costs.uses.reserve(graph.tasks.size() * 2);
@@ -120,7 +123,8 @@ TaskCosts TaskCostModel::costs(const TaskGraph& graph, const Strategy& strategy)
         communication_.collective(graph.collective_kind(task), graph.holders(task), task.bytes, communication);
       else communication_.transfer(task.device, task.destination, task.bytes, communication);
       if (kernels_.conventions().overlaps_tensor_parallel) hide_behind_product(graph, task, strategy, communication);
-      if (kernels_.conventions().stages_share_links && is_between_stages(task, strategy)) communication.uses.clear();
+      if (costs.separate_parameters && is_parameter_collective(task.kind))
+        for (ResourceUse& use : communication.uses) use.resource += costs.channel_count;
       if (kernels_.conventions().waits_for_stages && is_between_stages(task, strategy))
         communication.beside.assign(
             {{task.device, communication.duration}, {task.destination, communication.duration}});

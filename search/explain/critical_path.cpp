@@ -48,7 +48,7 @@ Vector<int> tasks_as_taken(const TaskGraph& graph, const Timeline& timeline, boo
 }  // namespace
 
 TimelineCauses::TimelineCauses(const TaskGraph& graph, const TaskCosts& costs, const Timeline& timeline,
-                               int device_count, bool fifo_order)
+                               bool fifo_order)
     : causes_(graph.tasks.size()), slack_(graph.tasks.size()) {
   const Vector<int> taken = tasks_as_taken(graph, timeline, fifo_order);
   Vector<Nanoseconds> free_at(costs.resource_count, 0);
@@ -59,7 +59,7 @@ TimelineCauses::TimelineCauses(const TaskGraph& graph, const TaskCosts& costs, c
     for (const auto& [resource, occupancy] : costs.uses_of(task)) {
       if (timeline.start[task] > timeline.ready[task] && free_at[resource] == timeline.start[task] &&
           causes_[task].wait != Wait::device)
-        causes_[task] = {resource < device_count ? Wait::device : Wait::link, user[resource], resource};
+        causes_[task] = {costs.is_device(resource) ? Wait::device : Wait::link, user[resource], resource};
       user[resource] = task;
     }
     for (const WorkBeside& beside : costs.beside_of(task)) {

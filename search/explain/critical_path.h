@@ -24,8 +24,7 @@ struct Cause {
 class TimelineCauses {
  public:
   // fifo_order: devices take tasks as these become ready; else in an order of the plan's own, in which they start.
-  TimelineCauses(const TaskGraph& tasks, const TaskCosts& costs, const Timeline& timeline, int device_count,
-                 bool fifo_order);
+  TimelineCauses(const TaskGraph& tasks, const TaskCosts& costs, const Timeline& timeline, bool fifo_order);
 
   const Cause& of(int task) const { return causes_[task]; }
   // How much later the task could start without making the iteration longer, if every resource kept its order of tasks.

@@ -78,8 +78,7 @@ std::string waits_text(const PathPiece& piece) {
 void explain_path(Evaluator& evaluator, const Evaluator::Details& details, int limit, Explanation& result) {
   const Topology& topology = evaluator.problem().topology;
   const LinkKinds links(topology);
-  const TimelineCauses causes(details.tasks, details.costs, details.timeline, topology.devices.count(),
-                              details.fifo_order);
+  const TimelineCauses causes(details.tasks, details.costs, details.timeline, details.fifo_order);
   const Vector<PathPiece> pieces =
       path_pieces(evaluator.builder(), details.tasks, details.costs, details.timeline, causes, links);
   const Vector<PathPiece> merged = merged_pieces(pieces);

@@ -28,7 +28,7 @@ std::pair<std::string, std::string> ends_of(const Channel& channel) {
 
 }  // namespace
 
-LinkKinds::LinkKinds(const Topology& topology) : device_count_(topology.devices.count()) {
+LinkKinds::LinkKinds(const Topology& topology) {
   for (const Channel& channel : topology.channels) {
     const auto ends = ends_of(channel);
     const auto found = std::find(ends_.begin(), ends_.end(), ends);
@@ -58,9 +58,9 @@ int LinkKinds::binding_kind(const TaskCosts& costs, int task) const {
   int kind = -1;
   Nanoseconds longest = 0;
   for (const ResourceUse& use : costs.uses_of(task)) {
-    if (use.resource < device_count_ || use.occupancy <= longest) continue;
+    if (costs.is_device(use.resource) || use.occupancy <= longest) continue;
     longest = use.occupancy;
-    kind = kind_of_[use.resource - device_count_];
+    kind = kind_of_[costs.channel_of(use.resource)];
   }
   return kind;
 }

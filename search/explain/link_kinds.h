@@ -23,7 +23,6 @@ class LinkKinds {
   int binding_kind(const TaskCosts& costs, int task) const;
 
  private:
-  int device_count_;
   Vector<std::string> names_;
   Vector<std::pair<std::string, std::string>> ends_;  // [kind]
   Vector<int> kind_of_;                               // [channel]

@@ -390,7 +390,6 @@ FrameworkConventions conventions_of(const Parallelism& parallelism, int64_t batc
   result.all_reduces_gradients = result.whole_parameter_owners || bf16_optimizer;
   result.waits_for_stages = parallelism.pipeline > 1 && !fsdp && !internevo && parallelism.chunks == 1;
   result.waits_for_reductions = internevo;
-  result.stages_share_links = parallelism.pipeline > 1;
   result.step_streams = internevo ? internevo_step_streams : 0;
   return result;
 }

@@ -26,7 +26,7 @@ inline void slow_down(const TaskCosts& costs, int task, Nanoseconds start, Vecto
     return;
   }
   const auto uses = costs.uses_of(task);
-  if (uses.size() != 1 || uses[0].resource >= costs.slowed.count()) return;  // no kernel
+  if (uses.size() != 1 || !costs.is_device(uses[0].resource)) return;  // no kernel
   const int32_t device = uses[0].resource;
   const double share = costs.slowed[device];
   const auto slower = static_cast<Nanoseconds>(static_cast<double>(uses[0].occupancy) / (1 - share));

@@ -399,13 +399,10 @@ std::pair<Timeline, std::optional<Repetition>> simulate_in_order(const TaskGraph
 
 bool transfers_keep_devices_busy(const TaskGraph& tasks, const TaskCosts& costs) {
   if (!costs.beside.empty()) return true;
-  DeviceId devices = 0;  // resources before the channels
-  for (const Task& task : tasks.tasks)
-    if (occupies_device(task.kind)) devices = std::max(devices, task.device + 1);
   for (const int task : tasks.tasks.indices()) {
     if (occupies_device(tasks.tasks[task].kind)) continue;
     for (const ResourceUse& use : costs.uses_of(task))
-      if (use.resource < devices) return true;
+      if (costs.is_device(use.resource)) return true;
   }
   return false;
 }

@@ -153,8 +153,7 @@ double fraction_of_peak(const Problem& problem, const Strategy& expanded, Nanose
 
 Analysis::Analysis(Evaluator& an_evaluator, const Strategy& a_strategy, const Evaluator::Details& some_details)
     : evaluator(an_evaluator), strategy(a_strategy), details(some_details), links(evaluator.problem().topology),
-      causes(details.tasks, details.costs, details.timeline, evaluator.problem().topology.devices.count(),
-             details.fifo_order),
+      causes(details.tasks, details.costs, details.timeline, details.fifo_order),
       pieces(path_pieces(evaluator.builder(), details.tasks, details.costs, details.timeline, causes, links)),
       peak(memory_peak(evaluator, details)), bound(binding(pieces, links)) {}
 

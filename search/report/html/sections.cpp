@@ -287,6 +287,12 @@ Vector<int> shown_resources(const Analysis& analysis, bool devices, int most) {
   return resources;
 }
 
+std::string resource_name(const Topology& topology, const TaskCosts& costs, int resource) {
+  if (costs.is_device(resource)) return "device " + std::to_string(resource) + " " + topology.devices[resource].name;
+  return topology.channels[costs.channel_of(resource)].name +
+         (costs.is_parameter_channel(resource) ? ", parameters" : "");
+}
+
 }  // namespace
 
 std::string timeline_section(const Analysis& analysis) {
@@ -300,11 +306,8 @@ std::string timeline_section(const Analysis& analysis) {
   const double bottom = top + resources.count() * row;
   axis.draw(svg, top, bottom);
   for (const int r : resources.indices()) {
-    const bool device = resources[r] < topology.devices.count();
-    const std::string name = device
-                                 ? "device " + std::to_string(resources[r]) + " " + topology.devices[resources[r]].name
-                                 : topology.channels[resources[r] - topology.devices.count()].name;
-    svg.text(222, top + r * row + 13, clipped(name, 36), Svg::Anchor::end);
+    svg.text(222, top + r * row + 13, clipped(resource_name(topology, analysis.details.costs, resources[r]), 36),
+             Svg::Anchor::end);
     draw_uses(svg, axis, top + r * row, analysis, resources[r]);
   }
   Vector<LegendEntry> entries = {{forward_color, "forward"}, {backward_color, "backward"}, {"#9a9a9a", "update"}};

@@ -24,6 +24,28 @@ struct TwoDevices {
 
 }  // namespace
 
+TEST_CASE("with a framework's collectives beside kernels, those of parameters do not queue with other transfers") {
+  TwoDevices two;
+  TaskGraphBuilder builder(two.graph);
+  const Strategy strategy = {{{2, 1, 1}, {0, 1}}, {{1, 1, 1}, {1}}, {{1, 1}, {1}}};
+  const TaskGraph tasks = builder.build(strategy);
+  const TaskCosts together = two.model.costs(tasks, strategy);
+  two.kernels.follow({.overlapped_collectives = true});
+  const TaskCosts costs = TaskCostModel(two.graph, two.topology, two.kernels).costs(tasks, strategy);
+  int moves = 0;
+  for (const int t : tasks.tasks.indices())
+    for (size_t u = 0; u < costs.uses_of(t).size(); ++u) {
+      const int32_t resource = costs.uses_of(t)[u].resource, before = together.uses_of(t)[u].resource;
+      CHECK(costs.is_device(resource) == occupies_device(tasks.tasks[t].kind));
+      if (costs.is_device(resource)) continue;
+      ++moves;
+      CHECK(costs.is_parameter_channel(resource) == is_parameter_collective(tasks.tasks[t].kind));
+      CHECK(costs.channel_of(resource) == together.channel_of(before));
+      CHECK(!together.is_parameter_channel(before));
+    }
+  CHECK(moves == 2 + 2);  // an activation and its gradient; an all-reduce in both directions
+}
+
 TEST_CASE("compute tasks hold their device, transfers and all-reduces the links") {
   TwoDevices two;
   TaskGraphBuilder builder(two.graph);

@@ -11,7 +11,7 @@ namespace {
 struct Explained {
   Explained(SearchProblem& problem, const Strategy& strategy, TaskOrder order = TaskOrder::fifo)
       : details(problem.evaluator.details(strategy, order)),
-        causes(details.tasks, details.costs, details.timeline, problem.topology.devices.count(), details.fifo_order) {}
+        causes(details.tasks, details.costs, details.timeline, details.fifo_order) {}
   Evaluator::Details details;
   TimelineCauses causes;
 };
@@ -50,7 +50,7 @@ TEST_CASE("the critical path covers the iteration without gaps, each of its task
         CHECK(timeline.end[cause.task] == timeline.start[task]);
         continue;
       }
-      CHECK((cause.wait == Wait::device) == (cause.resource < problem.topology.devices.count()));
+      CHECK((cause.wait == Wait::device) == costs.is_device(cause.resource));
       bool freed = false;
       for (int32_t u = costs.use_begin[cause.task]; u < costs.use_begin[cause.task + 1]; ++u)
         freed = freed || (costs.uses[u].resource == cause.resource &&

@@ -9,7 +9,8 @@ namespace {
 class Tasks {
  public:
   Tasks() {
-    costs.resource_count = 3;  // device, link, until when there are collectives
+    costs.device_count = costs.channel_count = 1;
+    costs.resource_count = 3;  // and until when there are collectives
     costs.slowed = {0.25};
     costs.use_begin = costs.beside_begin = {0};
     free_at.assign(3, 0);
