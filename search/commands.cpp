@@ -114,24 +114,35 @@ CommandResult run_export(const ExportOptions& options) {
 
 CommandResult run_explain(const ExplainOptions& options) {
   StrategyFile file = load_strategy(options.strategy);
+  ExplainSettings settings = options.settings;
+  settings.part = options.micro_batches > 0 ? given_part(options.strategy, file, options.micro_batches)
+                                            : explained_part(options.strategy, file);
+  shorten(file, settings.part);
   Loaded loaded = load({std::move(file.graph), std::move(file.topology), {}, file.settings}, options.costs);
   const Problem problem = loaded.problem();
-  Explanation explanation = explain_strategy(problem, file, options.settings);
-  CommandResult result{std::move(explanation.json), std::move(explanation.text)};
   Evaluator evaluator(problem);
+  if (!settings.part.is_whole()) file.issue_order = shortened_issue_order(evaluator, file);
+  Explanation explanation = explain_strategy(problem, file, settings);
+  CommandResult result{std::move(explanation.json), std::move(explanation.text)};
   if (std::string note = issue_order_note(options.strategy, file, evaluator); !note.empty())
     result.notes.push_back(std::move(note));
   return result;
 }
 
 CommandResult run_diff(const DiffOptions& options) {
-  const StrategyFile a = load_strategy(options.a), b = load_strategy(options.b);
+  StrategyFile a = load_strategy(options.a), b = load_strategy(options.b);
   expect_comparable(options.a, a, options.b, b);
+  const ExplainedPart part = compared_part(options.a, a, options.b, b, options.micro_batches);
+  for (StrategyFile* const file : {&a, &b}) shorten(*file, part);
   // Both on the machine of a.
   Loaded loaded_a = load({a.graph, a.topology, {}, a.settings}, options.costs),
          loaded_b = load({b.graph, a.topology, {}, b.settings}, options.costs);
   Evaluator evaluator_a(loaded_a.problem()), evaluator_b(loaded_b.problem());
-  Explanation explanation = explain_difference(evaluator_a, a, evaluator_b, b, options.limit);
+  if (!part.is_whole()) {
+    a.issue_order = shortened_issue_order(evaluator_a, a);
+    b.issue_order = shortened_issue_order(evaluator_b, b);
+  }
+  Explanation explanation = explain_difference(evaluator_a, a, evaluator_b, b, {{}, options.limit, part});
   CommandResult result{std::move(explanation.json), std::move(explanation.text)};
   for (std::string note : {issue_order_note(options.a, a, evaluator_a), issue_order_note(options.b, b, evaluator_b)})
     if (!note.empty()) result.notes.push_back(std::move(note));

@@ -60,12 +60,14 @@ struct ExplainOptions {
   std::string strategy;
   CostOptions costs;
   ExplainSettings settings;
+  int micro_batches = 0;  // to explain; 0: explained_part
 };
 
 struct DiffOptions {
   std::string a, b;  // strategies
   CostOptions costs;
   int limit = 10;
+  int micro_batches = 0;  // to compare; 0: compared_part
 };
 
 struct CompareOptions {

@@ -9,6 +9,12 @@ void add_limit(CLI::App& app, int& limit) {
   app.add_option("--limit", limit, "lines of each table")->check(CLI::Range(1, 1000000))->capture_default_str();
 }
 
+void add_micro_batches(CLI::App& app, int& count) {
+  app.add_option("--micro-batches", count,
+                 "simulate so many of the plan's micro-batches; default: all, of large plans some")
+      ->check(CLI::Range(1, 1000000));
+}
+
 }  // namespace
 
 void add_explain_commands(CLI::App& app, ExplainOptions& explain, DiffOptions& diff,
@@ -22,12 +28,14 @@ void add_explain_commands(CLI::App& app, ExplainOptions& explain, DiffOptions& d
       ->take_all()
       ->expected(1)
       ->allow_extra_args(false);
+  add_micro_batches(*why, explain.micro_batches);
   add_limit(*why, explain.settings.limit);
   add_cost_flags(*why, explain.costs);
 
   CLI::App* difference = app.add_subcommand("diff", "show how two strategies differ and what each difference changes");
   difference->add_option("a", diff.a, "strategy file (ffstrategy/1)")->required();
   difference->add_option("b", diff.b, "another strategy file of the same graph and number of devices")->required();
+  add_micro_batches(*difference, diff.micro_batches);
   add_limit(*difference, diff.limit);
   add_cost_flags(*difference, diff.costs);
 }

@@ -146,12 +146,16 @@ void explain_decisions(Evaluator& evaluator, const Strategy& strategy, Nanosecon
                    (all.feasible() ? "" : with_number("  needs %.2f times the memory", all.fullness)) + "\n";
 }
 
-void explain_what_if(const Problem& problem, const Strategy& strategy, const Vector<std::string>& questions,
+void explain_what_if(const Problem& problem, const Strategy& strategy, const ExplainSettings& settings,
                      Nanoseconds makespan, Explanation& result) {
-  if (questions.empty()) return;
+  if (settings.what_if.empty()) return;
   result.text += "\nwhat if: the same strategy\n";
   Json& json = result.json["what_if"] = Json::array();
-  for (const std::string& question : questions) {
+  for (const std::string& question : settings.what_if) {
+    if (!settings.part.is_whole() && question.starts_with("batch"))
+      throw InputError("--what-if \"" + question + "\": of this plan only " +
+                       std::to_string(settings.part.micro_batches) + " of " + std::to_string(settings.part.of_all) +
+                       " micro-batches are simulated; use ffsearch simulate --settings with --batch");
     const WhatIf answer = what_if(problem, strategy, question);
     const double rate = static_cast<double>(answer.batch_size) * 1e9 / static_cast<double>(answer.predicted);
     result.text += "  " + column(answer.text, 34) + change_text(answer.predicted - makespan, makespan) + "  " +
@@ -173,8 +177,9 @@ Json items_to_json(const Vector<MemoryItem>& items) {
   return json;
 }
 
-void explain_memory(Evaluator& evaluator, const Strategy& strategy, const Evaluator::Details& details, int limit,
-                    Explanation& result) {
+void explain_memory(Evaluator& evaluator, const Strategy& strategy, const Evaluator::Details& details,
+                    const ExplainSettings& settings, Explanation& result) {
+  const int limit = settings.limit;
   const Topology& topology = evaluator.problem().topology;
   const MemoryPeak peak = memory_peak(evaluator, details);
   const bool fits = peak.fullness() <= 1;
@@ -198,6 +203,7 @@ void explain_memory(Evaluator& evaluator, const Strategy& strategy, const Evalua
   for (const int i : peak.largest.indices())
     if (i < limit)
       result.text += "    " + column(peak.largest[i].name, 58) + right(bytes_text(peak.largest[i].bytes), 12) + "\n";
+  if (!settings.part.is_whole()) return;  // the changes are of whole batches
   result.text += "  smallest changes with which the strategy fits:\n";
   Json& remedies = json["remedies"] = Json::array();
   for (const MemoryRemedy& remedy : memory_remedies(evaluator, strategy, details)) {
@@ -212,6 +218,16 @@ void explain_memory(Evaluator& evaluator, const Strategy& strategy, const Evalua
         "settings\n";
 }
 
+void describe_part(const ExplainedPart& part, Explanation& result) {
+  if (part.is_whole()) return;
+  result.json["explained_micro_batches"] = part.micro_batches;
+  result.json["micro_batches"] = part.of_all;
+  result.text += "explained            an iteration with " + std::to_string(part.micro_batches) + " of " +
+                 std::to_string(part.of_all) +
+                 " micro-batches, in 1F1B order. All numbers are of that; what is\n"
+                 "                     done once an iteration, such as reducing gradients, has a larger share of it\n";
+}
+
 }  // namespace
 
 Explanation explain_strategy(const Problem& problem, const StrategyFile& file, const ExplainSettings& settings) {
@@ -224,6 +240,7 @@ Explanation explain_strategy(const Problem& problem, const StrategyFile& file, c
       heading(problem) + "predicted iteration  " + time_text(makespan) + "  (" +
       with_number("%.1f", static_cast<double>(problem.whole().batch_size) * 1e9 / static_cast<double>(makespan)) +
       " samples/s)\n";
+  describe_part(settings.part, result);
   explain_path(evaluator, details, settings.limit, result);
   // What changes a strategy or a machine is compared with tasks as they become ready, whatever the file's order.
   const Nanoseconds fifo = details.makespan_fifo;
@@ -232,8 +249,8 @@ Explanation explain_strategy(const Problem& problem, const StrategyFile& file, c
     result.text += "\nThe plan has its own task order. In FIFO order the iteration takes " + time_text(fifo) +
                    "; the tables\nbelow compare with that.\n";
   explain_decisions(evaluator, file.strategy, fifo, settings.limit, result);
-  explain_what_if(problem, file.strategy, settings.what_if, fifo, result);
-  explain_memory(evaluator, file.strategy, details, settings.limit, result);
+  explain_what_if(problem, file.strategy, settings, fifo, result);
+  explain_memory(evaluator, file.strategy, details, settings, result);
   return result;
 }
 
@@ -386,10 +403,12 @@ void expect_comparable(const std::string& path_a, const StrategyFile& a, const s
 }
 
 Explanation explain_difference(Evaluator& evaluator_a, const StrategyFile& a, Evaluator& evaluator_b,
-                               const StrategyFile& b, int limit) {
+                               const StrategyFile& b, const ExplainSettings& explained) {
+  const int limit = explained.limit;
   const Problem& problem = evaluator_a.problem();
   Explanation result;
   result.text = heading(problem);
+  describe_part(explained.part, result);
   const Vector<std::string> settings = settings_differences(a, b);
   describe_plan("a", compared_plan(evaluator_a, a), !settings.empty(), result);
   describe_plan("b", compared_plan(evaluator_b, b), !settings.empty(), result);

@@ -248,6 +248,35 @@ class Explain(unittest.TestCase):
         self.assertIn("batch_size is", done.stderr)
         self.assertIn("the number of operators is", done.stderr)
 
+    def test_a_part_of_the_micro_batches(self):
+        plans = {}
+        for name, micro_batches, batch in (("whole", 16, 256), ("part", 4, 64), ("other", 8, 256)):
+            plans[name] = self.work / f"pipeline-{name}.json"
+            done = ffsearch("--graph", ROOT / "graphs/alexnet.json", "--topo", ROOT / "topologies/p100-4x4.json",
+                            "--batch", batch, "--micro-batches", micro_batches, "--cost", "analytic", "--algorithm",
+                            "expert", "--out", plans[name])
+            self.assertEqual(done.returncode, 0, done.stderr)
+        result = self.json_of("explain", "--strategy", plans["whole"], "--micro-batches", 4)
+        self.assertEqual((result["explained_micro_batches"], result["micro_batches"]), (4, 16))
+        part = self.json_of("explain", "--strategy", plans["part"])
+        self.assertEqual(result["predicted_fifo_us"], part["predicted_fifo_us"])
+        text = ffsearch("explain", "--strategy", plans["whole"], "--cost", "analytic", "--micro-batches", 4).stdout
+        self.assertIn("\nexplained            an iteration with 4 of 16 micro-batches, in 1F1B order.", text)
+        self.assertNotIn("explained_micro_batches", self.json_of("explain", "--strategy", plans["whole"]))
+        result = self.json_of("diff", plans["whole"], plans["whole"], "--micro-batches", 4)
+        self.assertEqual((result["explained_micro_batches"], result["differences"]), (4, []))
+        for words, message in (
+                (["explain", "--strategy", plans["whole"], "--micro-batches", 17],
+                 f"--micro-batches 17: {plans['whole']} has 16"),
+                (["explain", "--strategy", plans["whole"], "--micro-batches", 4, "--what-if", "batch 128"],
+                 "--what-if \"batch 128\": of this plan only 4 of 16 micro-batches are simulated; "),
+                (["diff", plans["whole"], plans["other"], "--micro-batches", 4],
+                 "by a part of their micro-batches: it has 8 instead of 16")):
+            done = ffsearch(*words, "--cost", "analytic")
+            self.assertEqual(done.returncode, 1)
+            self.assertIn(message, done.stderr)
+            self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
+
     def test_the_report_is_one_well_formed_file_with_every_section(self):
         for graph in PROBLEMS:
             with self.subTest(graph):
