@@ -93,6 +93,18 @@ Route route_along(const Vector<Way>& ways, const Vector<Channel>& channels, Devi
   return route;
 }
 
+// Of so many independent values that are normally distributed, in standard deviations above the mean (Blom 1958,
+// Statistical Estimates and Transformed Beta-Variables).
+double expected_largest(int count) {
+  const double probability = (count - 0.375) / (count + 0.25);
+  double low = 0, high = 10;
+  for (int step = 0; step < 60; ++step) {
+    const double middle = (low + high) / 2;
+    (std::erfc(-middle / std::sqrt(2.0)) / 2 < probability ? low : high) = middle;
+  }
+  return low;
+}
+
 }  // namespace
 
 // Accepts the flat form (devices, switches, links) and the `nodes` form, which it expands to the flat one.
@@ -123,10 +135,20 @@ class TopologyParser {
       for (const JsonPlace& link : links->items()) add_link(link, "");
     topology_.routes_ = std::make_shared<Vector<Topology::RoutesFrom>>(topology_.devices.size());
     check_connected();
+    find_slowest();
     return std::move(topology_);
   }
 
  private:
+  void find_slowest() {
+    Vector<int> count(topology_.models.size(), 0);
+    for (const Device& device : topology_.devices) ++count[device.model];
+    for (const int model : count.indices()) {
+      KernelEfficiency& efficiency = topology_.models[model].efficiency;
+      if (count[model] > 0) efficiency.slowest = 1 + efficiency.variation * expected_largest(count[model]);
+    }
+  }
+
   static KernelEfficiency::Table read_table(const JsonPlace& place) {
     KernelEfficiency::Table table;
     for (const JsonPlace& point : place.items()) {
@@ -174,13 +196,14 @@ class TopologyParser {
   }
 
   static KernelEfficiency read_efficiency(const JsonPlace& place) {
-    place.allow_keys({"products", "attention", "memory", "norms", "sustained", "collectives", "source"},
+    place.allow_keys({"products", "attention", "memory", "norms", "sustained", "variation", "collectives", "source"},
                      "key of a device model's efficiency");
     KernelEfficiency efficiency;
     if (const auto products = place.find("products")) efficiency.products = read_products(*products);
     if (const auto memory = place.find("memory")) efficiency.memory = memory->as_number(least_rate, 2);
     if (const auto norms = place.find("norms")) efficiency.norms = norms->as_number(least_rate, 2);
     if (const auto sustained = place.find("sustained")) efficiency.sustained = sustained->as_number(least_rate, 1);
+    if (const auto variation = place.find("variation")) efficiency.variation = variation->as_number(0, 1);
     if (const auto collectives = place.find("collectives")) efficiency.collectives = collectives->as_number(0, 0.99);
     if (const auto attention = place.find("attention"))
       for (const JsonPlace& kind : attention->items()) {

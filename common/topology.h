@@ -50,7 +50,12 @@ struct KernelEfficiency {
   double memory = 1;                 // of memory_gb_per_s
   std::optional<double> norms;       // the same of layer and RMS norms of PyTorch and Apex; none: as memory
   double sustained = 1;              // times the shares of products, under lasting load
-  double collectives = 0;            // share of the device that a collective occupies while it runs
+  // Standard deviation, from device to device, of the time of products and attention, over that of the median device:
+  // at the power limit chips of one kind have different clocks. All devices are taken to be as slow as the slowest of
+  // the topology is expected to be, as an iteration waits for it.
+  double variation = 0;
+  double slowest = 1;      // times those, of all devices of the topology: follows from `variation` and their number
+  double collectives = 0;  // share of the device that a collective occupies while it runs
 
   static double share(const Table& table, double at);
 };

@@ -21,6 +21,10 @@ What is taken from where:
                     follows from Dao 2023 (arXiv 2307.08691, sections 1 and 4.1): up to 230 TFLOP/s forward and 63 % of
                     312 backward; of the first generation 30 to 50 % forward and 25 to 35 % backward; written in Triton,
                     the second generation is 1.3 to 1.5 times as fast forward and about twice as fast backward
+  variation         of products from GPU to GPU: standard deviation of the times of the GPUs of a cluster, without
+                    outliers (more than 1.5 interquartile ranges beyond the quartiles), over the median
+                    (products-by-gpu.csv: SGEMM on V100 SXM2 at their power limit; the same is taken for A100 and H100
+                    SXM, whose products in bf16 reach theirs)
   collectives       share of the multiprocessors that NCCL's kernels occupy: 24 channels, a block each, as NCCL's log
                     shows them on nodes with NVSwitch (forums.developer.nvidia.com/t/337991 sees 24 beside products)
   memory            rate of elementwise kernels (memory-bound-efficiency-simumax.csv, class default: efficient_factor
@@ -91,6 +95,14 @@ def sustained(model):
     bursts = max(float(row["tflops"]) for row in rows("gemm-bf16-h100-a100.csv")
                  if row["gpu"].lower().startswith(model))
     return round(LASTING_TFLOPS[model] / bursts, 3)
+
+
+def variation():
+    times = [float(row["ms"]) for row in rows("products-by-gpu.csv")]
+    first, median, third = statistics.quantiles(times, n=4)
+    within = [time for time in times
+              if first - 1.5 * (third - first) <= time <= third + 1.5 * (third - first)]
+    return round(statistics.pstdev(within) / median, 4)
 
 
 def flash(model, generation, causal_only=False):
@@ -193,7 +205,7 @@ def rates(model):
     return {"launch_us": LAUNCH_US,
             "efficiency": {"products": products(model), "attention": attention(model), "memory": memory(model),
                            "norms": norms(model),
-                           "sustained": sustained(model),
+                           "sustained": sustained(model), "variation": variation(),
                            "collectives": round(CHANNELS / MULTIPROCESSORS[model], 3)},
             "nvlink": nvlink(model),
             "network": network()}
@@ -221,7 +233,7 @@ def text():
                       for one in value["attention"]]
             lines.append("   ],")
             lines.append(", ".join(f'   "{name}": {value[name]}'.replace("   ", "   " if name == "memory" else "")
-                                   for name in ("memory", "norms", "sustained", "collectives")) + "},")
+                                   for name in ("memory", "norms", "sustained", "variation", "collectives")) + "},")
         lines[-1] = lines[-1].rstrip(",") + "}"
         lines.append(')json"},')
     return "\n".join(lines) + "\n"

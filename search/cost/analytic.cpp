@@ -82,7 +82,7 @@ class AnalyticKernel {
     };
     for (const KernelEfficiency::Attention& one : known_.attention)
       if (one.causal == work.causal && (!nearest || distance(one) < distance(*nearest))) nearest = &one;
-    const double share = nearest ? nearest->share_of(static_cast<double>(work.length), backward) : 1;
+    const double share = (nearest ? nearest->share_of(static_cast<double>(work.length), backward) : 1) / known_.slowest;
     const double flops = work.flops * (nearest && work.causal ? 0.5 : 1);
     const double us = flops / (model_.peak_bf16_tflops * share * 1e6);
     say(us, [&] {
@@ -99,7 +99,7 @@ class AnalyticKernel {
     const double share =
         (known_.products ? known_.products->share(depth, outputs) * (accumulating ? known_.products->accumulating : 1)
                          : 1) *
-        known_.sustained;
+        known_.sustained / known_.slowest;
     const double us = flops / (model_.peak_bf16_tflops * share * 1e6);
     say(us, [&] {
       return "product, " + digits(outputs) + " sums of " + digits(depth) + " terms at " + digits(share) + " of " +

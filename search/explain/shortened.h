@@ -14,14 +14,14 @@ struct ExplainedPart {
   bool is_whole() const { return micro_batches == of_all; }
 };
 
-// As many micro-batches as have `most_tasks` compute tasks together, at least twice as many as the pipeline has stages,
-// so that each stage runs forward and backward alternately, and a multiple of the stages, as interleaved chunks need it.
-// Throws InputError where these exceed three times as many tasks. `path`: of the file, for messages.
+// As many micro-batches as have `most_tasks` compute tasks together, a multiple of the stages, as interleaved chunks
+// need it, and at least twice as many as there are stages, so that each runs forward and backward alternately. Throws
+// InputError where these exceed three times as many tasks. `path`: of the file, for messages.
 constexpr int64_t most_explained_tasks = 2'000'000;
 ExplainedPart explained_part(const std::string& path, const StrategyFile& file,
                              int64_t most_tasks = most_explained_tasks);
 // Of two that are compared: the same part of both, `given` micro-batches, or 0: as many as either is explained with.
-// Throws InputError where a part of an iteration would be compared with that of another number of micro-batches.
+// Throws InputError where parts of unequal numbers of micro-batches would be compared.
 ExplainedPart compared_part(const std::string& path_a, const StrategyFile& a, const std::string& path_b,
                             const StrategyFile& b, int given = 0, int64_t most_tasks = most_explained_tasks);
 

@@ -29,12 +29,12 @@ class LeastTimesOf {
       fastest_.peak_tflops = std::max(fastest_.peak_tflops, model.peak_tflops);
       fastest_.peak_tf32_tflops = std::max(fastest_.peak_tf32_tflops, model.peak_tf32_tflops);
       fastest_.memory_gb_per_s = std::max(fastest_.memory_gb_per_s, model.memory_gb_per_s * known.memory);
-      products = std::max(products, model.peak_bf16_tflops * known.sustained * most_of_products(known));
+      products = std::max(products, model.peak_bf16_tflops * known.sustained / known.slowest * most_of_products(known));
       conventions_ = problem.kernels.conventions();
       double most_attention = known.attention.empty() ? 1 : 0;
       for (const KernelEfficiency::Attention& one : known.attention)
         most_attention = std::max(most_attention, most(one.by_length) * one.most_over_both());
-      attention = std::max(attention, model.peak_bf16_tflops * most_attention);
+      attention = std::max(attention, model.peak_bf16_tflops * most_attention / known.slowest);
       least_launch_us_ = std::min(least_launch_us_, model.launch_us);
     }
     if (products == 0) return;

@@ -42,6 +42,26 @@ TEST_CASE("topology errors") {
   CHECK(topology_error(R"("devices":[])") == "t.json: /: has no devices, expected \"devices\" or \"nodes\"");
 }
 
+TEST_CASE("all devices are as slow as the slowest of them is expected to be") {
+  // Largest of so many normal values, in standard deviations: Harter 1961, Expected Values of Normal Order Statistics.
+  const std::map<int, double> largest = {{1, 0}, {2, 0.56419}, {10, 1.53875}, {100, 2.50759}};
+  for (const auto& [count, deviations] : largest) {
+    CAPTURE(count);
+    Json file = committed_topology("dgx-a100-2").file;
+    file["nodes"]["count"] = count;
+    for (const char* const rest : {"devices", "links", "switches"}) file["nodes"].erase(rest);
+    file["nodes"]["devices"] = Json::parse(R"([{"name":"gpu","kind":"gpu","model":"a100"}])");
+    file["nodes"]["network"] =
+        Json::parse(R"({"name":"network","attach":["gpu"],"link":{"bandwidth_gb_per_s":1,"latency_us":1}})");
+    file["device_models"]["a100"]["efficiency"] = {{"variation", 0.1}};
+    const Topology topology = parse_topology(JsonPlace(std::make_shared<Json>(file), "topology"));
+    CHECK(topology.models[0].efficiency.slowest == Approx(1 + 0.1 * deviations).margin(0.003));
+    CHECK(topology.with_devices({0}).models[0].efficiency.slowest == topology.models[0].efficiency.slowest);
+    file["device_models"]["a100"]["efficiency"] = Json::object();
+    CHECK(parse_topology(JsonPlace(std::make_shared<Json>(file), "topology")).models[0].efficiency.slowest == 1);
+  }
+}
+
 TEST_CASE("every committed topology loads, joins all its devices, and has the number of devices of its name") {
   const std::map<std::string, size_t> devices = {
       {"local-cpu-1", 1},     {"local-cpu-2", 2},   {"local-cpu-4", 4}, {"p100-1x4", 4},     {"p100-2x4", 8},

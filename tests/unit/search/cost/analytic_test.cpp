@@ -101,6 +101,8 @@ TEST_CASE("in bf16 a linear layer's products have the shares of their shapes") {
   CHECK(us(Phase::backward, accumulating) == Approx(512 / 0.5 + 512 / 0.125));
   model.efficiency.sustained = 0.8;
   CHECK(us(Phase::forward) == Approx(512 / 0.4));
+  model.efficiency.slowest = 1.25;
+  CHECK(us(Phase::forward) == Approx(512 / 0.32));
 }
 
 TEST_CASE("an optimizer of elementwise kernels moves more, and so does clipping") {

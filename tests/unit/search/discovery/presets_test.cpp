@@ -82,6 +82,8 @@ TEST_CASE("presets: kernels of A100 and H100 reach a share of the peak rates") {
     CHECK(model.efficiency.products->share(8192, 8192.0 * 8192) < 0.9);
     CHECK(model.efficiency.products->share(256, 256 * 256) < 0.1);
     CHECK(model.efficiency.sustained < 1);
+    CHECK(model.efficiency.slowest > 1.01);
+    CHECK(topology({name, 64, 0, 0}).models[0].efficiency.slowest > model.efficiency.slowest + 0.01);
     CHECK(model.efficiency.memory < 1);
     CHECK(model.efficiency.collectives > 0.1);
     CHECK(model.efficiency.attention.size() == 4 + 2 + 4);  // FlashAttention-2, -1, and -1 in Triton

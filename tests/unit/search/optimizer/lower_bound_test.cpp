@@ -103,7 +103,7 @@ TEST_CASE("the bound knows the rates of other precisions and the shares of them 
       CAPTURE(to_string(precision), efficiency);
       Json own = file;
       if (efficiency)
-        own["device_models"]["a100"]["efficiency"] = Json::parse(R"({"memory":0.9,"sustained":0.95,
+        own["device_models"]["a100"]["efficiency"] = Json::parse(R"({"memory":0.9,"sustained":0.95,"variation":0.1,
           "products":{"depths":[256,4096],"outputs":[65536,16777216],"shares":[[0.1,0.5],[0.3,0.85]],
           "accumulating":0.9},
           "attention":[{"head_channels":64,"causal":true,"forward":1.3,"by_length":[[512,0.3],[4096,0.6]]}]})");
