@@ -88,6 +88,7 @@ struct FrameworkConventions {
   // output in front of a loss. Products of chunks are taken to be as fast as whole ones.
   bool overlaps_tensor_parallel = false;
   // Collectives of parameters run while the device computes, and occupy a part of it (KernelEfficiency::collectives).
+  // They do not queue with other transfers and collectives (TaskCosts::separate_parameters).
   bool overlapped_collectives = false;
   // A device goes on when a reduction of gradients begins, which is when the one before is complete (torch.cuda
   // .synchronize in HybridZeroOptimizer._reduce_and_copy of InternLM, July 2023).

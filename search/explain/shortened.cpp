@@ -34,11 +34,11 @@ ExplainedPart explained_part(const std::string& path, const StrategyFile& file, 
   const int64_t fitting = most_tasks / tasks / stages * stages;
   const int count = static_cast<int>(std::min<int64_t>(all, std::max(least, fitting)));
   if (count * tasks > 3 * most_tasks)
-    throw InputError(path + ": too large to be explained: " + std::to_string(count) + " of " + std::to_string(all) +
-                     " micro-batches, which " + std::to_string(stages) + " stages need, have " +
-                     std::to_string(count * tasks) + " compute tasks on " +
-                     std::to_string(file.topology.devices.size()) +
-                     " devices; ffsearch simulate --settings says what each stage's time is spent on");
+    throw InputError(
+        path + ": too large to be explained: " + std::to_string(count) + " of " + std::to_string(all) +
+        " micro-batches, which " + std::to_string(stages) + " stages need, have " + std::to_string(count * tasks) +
+        " compute tasks on " + std::to_string(file.topology.devices.size()) +
+        " devices; --micro-batches explains fewer, ffsearch simulate --settings says what each stage does");
   return {count, all};
 }
 

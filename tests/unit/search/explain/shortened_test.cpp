@@ -45,7 +45,7 @@ TEST_CASE(
   CHECK(explained_part("plan.json", two_stages(3), tasks).is_whole());
   CHECK(message_of<InputError>([&] { explained_part("plan.json", file, tasks); }) ==
         "plan.json: too large to be explained: 4 of 32 micro-batches, which 2 stages need, have 24 compute tasks on "
-        "2 devices; ffsearch simulate --settings says what each stage's time is spent on");
+        "2 devices; --micro-batches explains fewer, ffsearch simulate --settings says what each stage does");
 }
 
 TEST_CASE("a shortened plan is the plan of a smaller batch, in 1F1B order") {
