@@ -17,7 +17,7 @@ done
 
 package=${1:-}
 if [[ -z $package ]]; then
-  cmake --preset release -DFF_TESTS=OFF
+  cmake --preset release -DFF_TESTS=OFF -DFF_CUDA=OFF  # no Debian package has CUDA
   cmake --build --preset release
   (cd build/release && rm -f ffsearch_*.deb && cpack)
   package=$(ls build/release/ffsearch_*.deb)
