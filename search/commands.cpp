@@ -117,15 +117,16 @@ CommandResult run_explain(const ExplainOptions& options) {
   ExplainSettings settings = options.settings;
   settings.part = options.micro_batches > 0 ? given_part(options.strategy, file, options.micro_batches)
                                             : explained_part(options.strategy, file);
+  expect_answerable(file.topology, settings);
   shorten(file, settings.part);
   Loaded loaded = load({std::move(file.graph), std::move(file.topology), {}, file.settings}, options.costs);
   const Problem problem = loaded.problem();
   Evaluator evaluator(problem);
+  const std::string note = issue_order_note(options.strategy, file, evaluator);
   if (!settings.part.is_whole()) file.issue_order = shortened_issue_order(evaluator, file);
   Explanation explanation = explain_strategy(problem, file, settings);
   CommandResult result{std::move(explanation.json), std::move(explanation.text)};
-  if (std::string note = issue_order_note(options.strategy, file, evaluator); !note.empty())
-    result.notes.push_back(std::move(note));
+  if (!note.empty()) result.notes.push_back(note);
   return result;
 }
 
@@ -138,14 +139,16 @@ CommandResult run_diff(const DiffOptions& options) {
   Loaded loaded_a = load({a.graph, a.topology, {}, a.settings}, options.costs),
          loaded_b = load({b.graph, a.topology, {}, b.settings}, options.costs);
   Evaluator evaluator_a(loaded_a.problem()), evaluator_b(loaded_b.problem());
+  const std::string notes[] = {issue_order_note(options.a, a, evaluator_a),
+                               issue_order_note(options.b, b, evaluator_b)};
   if (!part.is_whole()) {
     a.issue_order = shortened_issue_order(evaluator_a, a);
     b.issue_order = shortened_issue_order(evaluator_b, b);
   }
-  Explanation explanation = explain_difference(evaluator_a, a, evaluator_b, b, {{}, options.limit, part});
+  Explanation explanation = explain_difference(evaluator_a, a, evaluator_b, b, options.limit, part);
   CommandResult result{std::move(explanation.json), std::move(explanation.text)};
-  for (std::string note : {issue_order_note(options.a, a, evaluator_a), issue_order_note(options.b, b, evaluator_b)})
-    if (!note.empty()) result.notes.push_back(std::move(note));
+  for (const std::string& note : notes)
+    if (!note.empty()) result.notes.push_back(note);
   return result;
 }
 

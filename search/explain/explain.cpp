@@ -146,16 +146,12 @@ void explain_decisions(Evaluator& evaluator, const Strategy& strategy, Nanosecon
                    (all.feasible() ? "" : with_number("  needs %.2f times the memory", all.fullness)) + "\n";
 }
 
-void explain_what_if(const Problem& problem, const Strategy& strategy, const ExplainSettings& settings,
+void explain_what_if(const Problem& problem, const Strategy& strategy, const Vector<std::string>& questions,
                      Nanoseconds makespan, Explanation& result) {
-  if (settings.what_if.empty()) return;
+  if (questions.empty()) return;
   result.text += "\nwhat if: the same strategy\n";
   Json& json = result.json["what_if"] = Json::array();
-  for (const std::string& question : settings.what_if) {
-    if (!settings.part.is_whole() && question.starts_with("batch"))
-      throw InputError("--what-if \"" + question + "\": of this plan only " +
-                       std::to_string(settings.part.micro_batches) + " of " + std::to_string(settings.part.of_all) +
-                       " micro-batches are simulated; use ffsearch simulate --settings with --batch");
+  for (const std::string& question : questions) {
     const WhatIf answer = what_if(problem, strategy, question);
     const double rate = static_cast<double>(answer.batch_size) * 1e9 / static_cast<double>(answer.predicted);
     result.text += "  " + column(answer.text, 34) + change_text(answer.predicted - makespan, makespan) + "  " +
@@ -230,6 +226,14 @@ void describe_part(const ExplainedPart& part, Explanation& result) {
 
 }  // namespace
 
+void expect_answerable(const Topology& topology, const ExplainSettings& settings) {
+  for (const std::string& question : settings.what_if)
+    if (changed_problem(topology, question).batch > 0 && !settings.part.is_whole())
+      throw InputError("--what-if \"" + question + "\": of this plan only " +
+                       std::to_string(settings.part.micro_batches) + " of " + std::to_string(settings.part.of_all) +
+                       " micro-batches are simulated; use ffsearch simulate --settings with --batch");
+}
+
 Explanation explain_strategy(const Problem& problem, const StrategyFile& file, const ExplainSettings& settings) {
   Evaluator evaluator(problem);
   const Evaluator::Details details = evaluator.details_of_file(file);
@@ -249,7 +253,7 @@ Explanation explain_strategy(const Problem& problem, const StrategyFile& file, c
     result.text += "\nThe plan has its own task order. In FIFO order the iteration takes " + time_text(fifo) +
                    "; the tables\nbelow compare with that.\n";
   explain_decisions(evaluator, file.strategy, fifo, settings.limit, result);
-  explain_what_if(problem, file.strategy, settings, fifo, result);
+  explain_what_if(problem, file.strategy, settings.what_if, fifo, result);
   explain_memory(evaluator, file.strategy, details, settings, result);
   return result;
 }
@@ -403,12 +407,11 @@ void expect_comparable(const std::string& path_a, const StrategyFile& a, const s
 }
 
 Explanation explain_difference(Evaluator& evaluator_a, const StrategyFile& a, Evaluator& evaluator_b,
-                               const StrategyFile& b, const ExplainSettings& explained) {
-  const int limit = explained.limit;
+                               const StrategyFile& b, int limit, const ExplainedPart& part) {
   const Problem& problem = evaluator_a.problem();
   Explanation result;
   result.text = heading(problem);
-  describe_part(explained.part, result);
+  describe_part(part, result);
   const Vector<std::string> settings = settings_differences(a, b);
   describe_plan("a", compared_plan(evaluator_a, a), !settings.empty(), result);
   describe_plan("b", compared_plan(evaluator_b, b), !settings.empty(), result);

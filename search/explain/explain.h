@@ -13,10 +13,13 @@ struct Explanation {
 };
 
 struct ExplainSettings {
-  Vector<std::string> what_if = {};  // what_if.h
-  int limit = 10;                    // lines of each table of the text; JSON has all
-  ExplainedPart part = {};           // of the plan that the file was shortened from
+  Vector<std::string> what_if;  // what_if.h
+  int limit = 10;               // lines of each table of the text; JSON has all
+  ExplainedPart part;           // of the plan that the file was shortened from
 };
+
+// Throws InputError for a question that cannot be asked, before anything is simulated.
+void expect_answerable(const Topology& topology, const ExplainSettings& settings);
 
 // `file`: the strategy with its issue order and buffers; its graph and topology are the problem's. Throws InputError.
 Explanation explain_strategy(const Problem& problem, const StrategyFile& file, const ExplainSettings& settings);
@@ -24,7 +27,7 @@ Explanation explain_strategy(const Problem& problem, const StrategyFile& file, c
 // Both plans as they would run, their settings that differ and, where these are equal, what each difference of
 // configurations alone changes, from a towards b. Each evaluator has its file's graph, topology and settings.
 Explanation explain_difference(Evaluator& evaluator_a, const StrategyFile& a, Evaluator& evaluator_b,
-                               const StrategyFile& b, const ExplainSettings& settings);
+                               const StrategyFile& b, int limit, const ExplainedPart& part = {});
 
 // What an edit changed, and the predicted iteration before and after.
 Explanation describe_edit(const Problem& problem, const Strategy& before, const Strategy& after,

@@ -6,6 +6,7 @@
 #include "common/errors.h"
 #include "common/recomputation.h"
 #include "common/task_graph/issue_order.h"
+#include "search/simulator/micro_batch_schedule.h"
 
 namespace ff {
 namespace {
@@ -18,18 +19,18 @@ int64_t compute_tasks_of_micro_batch(const StrategyFile& file) {
   return tasks;
 }
 
-// Operators of a stage begin with the same device.
-int64_t stages_of(const Strategy& strategy) {
-  std::set<DeviceId> first;
-  for (const Configuration& configuration : strategy) first.insert(configuration.devices[0]);
-  return std::ssize(first);
+int64_t stage_count(const StrategyFile& file) {
+  const Vector<int> stage = stages_of(file.strategy, file.topology.devices.count());
+  std::set<int> used;
+  for (const Configuration& configuration : file.strategy) used.insert(stage[configuration.devices[0]]);
+  return std::ssize(used);
 }
 
 }  // namespace
 
 ExplainedPart explained_part(const std::string& path, const StrategyFile& file, int64_t most_tasks) {
   const int all = file.settings.micro_batches;
-  const int64_t tasks = std::max<int64_t>(1, compute_tasks_of_micro_batch(file)), stages = stages_of(file.strategy);
+  const int64_t tasks = std::max<int64_t>(1, compute_tasks_of_micro_batch(file)), stages = stage_count(file);
   const int64_t least = std::min<int64_t>(all, 2 * stages);
   const int64_t fitting = most_tasks / tasks / stages * stages;
   const int count = static_cast<int>(std::min<int64_t>(all, std::max(least, fitting)));

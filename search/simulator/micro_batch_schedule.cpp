@@ -8,9 +8,7 @@
 #include "common/micro_batches.h"
 
 namespace ff {
-namespace {
 
-// By device: a number that devices of one stage have in common.
 Vector<int> stages_of(const Strategy& strategy, int device_count) {
   Vector<int> stage(device_count);
   std::iota(stage.begin(), stage.end(), 0);
@@ -23,6 +21,8 @@ Vector<int> stages_of(const Strategy& strategy, int device_count) {
   for (int device = 0; device < device_count; ++device) stage[device] = first_of(device);
   return stage;
 }
+
+namespace {
 
 struct StagesToTheEnd {
   Vector<int> depth;  // [operator]: of its longest path to the end, its own stage included

@@ -7,6 +7,9 @@
 
 namespace ff {
 
+// [device]: a number that devices of one stage have in common, as they compute parts of one operator.
+Vector<int> stages_of(const Strategy& strategy, int device_count);
+
 struct MicroBatchSchedule {
   Vector<int32_t> micro_batch;  // [task]; -1: no compute task, or of an operator that is computed once for all
   // [task]: equal for tasks of the same micro-batch, in the same direction, as many stages from the end; -1 as above,

@@ -274,13 +274,13 @@ void draw_uses(Svg& svg, const Axis& axis, double y, const Analysis& analysis, i
 
 // Devices that the critical path runs through longest, and channels likewise.
 Vector<int> shown_resources(const Analysis& analysis, bool devices, int most) {
-  const int device_count = analysis.problem().topology.devices.count();
-  Vector<Nanoseconds> time(analysis.details.costs.resource_count, 0);
+  const TaskCosts& costs = analysis.details.costs;
+  Vector<Nanoseconds> time(costs.resource_count, 0);
   for (const int task : analysis.causes.critical_path())
-    for (const ResourceUse& use : analysis.details.costs.uses_of(task)) time[use.resource] += use.occupancy;
+    for (const ResourceUse& use : costs.uses_of(task)) time[use.resource] += use.occupancy;
   Vector<int> resources;
   for (const int resource : time.indices())
-    if ((resource < device_count) == devices && (devices || time[resource] > 0)) resources.push_back(resource);
+    if (costs.is_device(resource) == devices && (devices || time[resource] > 0)) resources.push_back(resource);
   std::stable_sort(resources.begin(), resources.end(), [&](int a, int b) { return time[a] > time[b]; });
   if (resources.count() > most) resources.resize(most);
   std::sort(resources.begin(), resources.end());

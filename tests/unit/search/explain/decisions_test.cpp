@@ -58,14 +58,14 @@ TEST_CASE("a difference that matters more comes first, whichever way it goes, an
   const Strategy a = problem.space.random_strategy(random), b = problem.space.random_strategy(random);
   const StrategyFile file_a{problem.graph, problem.topology, a, {}, {}},
       file_b{problem.graph, problem.topology, b, {}, {}};
-  const Json json = explain_difference(problem.evaluator, file_a, problem.evaluator, file_b, {.limit = 3}).json;
+  const Json json = explain_difference(problem.evaluator, file_a, problem.evaluator, file_b, 3).json;
   double before = 1e300;
   for (const Json& difference : json["differences"]) {
     CHECK(std::abs(difference["change_us"].get<double>()) <= before);
     before = std::abs(difference["change_us"].get<double>());
   }
   CHECK(json["settings"].empty());
-  CHECK(explain_difference(problem.evaluator, file_a, problem.evaluator, file_a, {.limit = 3})
+  CHECK(explain_difference(problem.evaluator, file_a, problem.evaluator, file_a, 3)
             .text.ends_with("\nno operator differs\n"));
 }
 
@@ -78,7 +78,7 @@ TEST_CASE("strategies with other settings are compared as they would run, and th
   Problem other = problem.problem;
   other.settings = b.settings;
   Evaluator evaluator(other);
-  const Explanation result = explain_difference(problem.evaluator, a, evaluator, b, {.limit = 3});
+  const Explanation result = explain_difference(problem.evaluator, a, evaluator, b, 3);
   CHECK(result.json["settings"] == Json{"recompute is [\"conv*\"] instead of []",
                                         "sharding is \"fc1=parameters,*=optimizer\" instead of \"none\""});
   CHECK(result.json["a"]["predicted_us"] ==
