@@ -7,10 +7,11 @@ Usage: scripts/score.py FFSEARCH RUNS.csv [--json OUT] [--plot OUT.png] [--only 
 RUNS.csv has a run in each row: id, source_file, gpu, gpu_mem_gb, gpus, internode_gbps_per_node, framework, model,
 layers, hidden, heads, kv_heads, ffn, gated_mlp, vocab, seq, gbs, mbs, tp, pp, vp, cp, zero, recompute, attention,
 precision, status (ok, oom), step_time_s, tokens_per_s_per_gpu, peak_mem_gb, usable_untuned; and may have reduce,
-overlap_grad_reduce, tp_comm_overlap and loss, which take precedence over what is known of a framework. Rows whose
-usable_untuned is neither "yes" nor says "score the best over them" are left out, and those that the settings cannot
-say, which are counted by reason. mbs or vp "?", and with "score the best over them" what is empty of mbs, vp and
-recompute: not published; predicted with what `ffsearch plan` finds to be the fastest.
+overlap_grad_reduce, tp_comm_overlap, tp_grad_overlap, loss, compile, norm_fusion, rope_fusion and swiglu_fusion, which
+take precedence over what is known of a framework. Rows whose usable_untuned is neither "yes" nor says "score the best
+over them" are left out, and those that the settings cannot say, which are counted by reason. mbs or vp "?", and with
+"score the best over them" what is empty of mbs, vp and recompute: not published; predicted with what `ffsearch plan`
+finds to be the fastest.
 
 Devices and network are `ffsearch topology --preset` with the row's network; nothing is fitted to the rows. A row
 without a network rate has the preset's. Models are of the row's sizes: GPT-2 (without dropout), with a gated MLP Llama,
@@ -34,6 +35,9 @@ import threading
 
 UNKNOWN = "?"
 SHARDING = {"": "none", "0": "none", "1": "optimizer", "2": "gradients", "3": "parameters"}
+
+OF_ROWS = ("reduce", "overlap_grad_reduce", "tp_comm_overlap", "tp_grad_overlap", "loss", "compile", "norm_fusion",
+           "rope_fusion", "swiglu_fusion")
 
 # How a plot calls them; others by their file.
 SOURCES = {"bigscience-bloom-a100": "BLOOM", "internevo-a100": "InternEvo", "llm-foundry-mpt-fsdp": "llm-foundry",
@@ -154,13 +158,23 @@ def stops_early(row):
     return "FSDP PURE" not in row.get("framework", "")
 
 
+def is_torchtitan_of_2024(row):
+    """Its runs on A100: configuration files of that time (train_configs, 24 April 2024) have compile = false, and for
+    8b and 13b norms in one kernel of its own (fused_rmsnorm), for 70b a sequence of kernels (rmsnorm)."""
+    return "torchtitan" in row.get("framework", "") and row["gpu"].startswith("A100")
+
+
+def runs_deepspeed(row):
+    """A table of a gist says so in its notes."""
+    return "deepspeed" in (row.get("framework", "") + row.get("note", "")).lower()
+
+
 def compiled(row):
-    """Whether torch.compile makes one kernel of a norm. fms-fsdp's and torchtitan's tables say so; of those on A100 the
-    configuration files of that time (torchtitan, train_configs, 24 April 2024) have compile = false, and for 8b and 13b
-    norms in one kernel of its own (fused_rmsnorm), for 70b a sequence of kernels (rmsnorm)."""
+    """Whether torch.compile makes the kernels; fms-fsdp's and torchtitan's tables say so. DeepSpeed runs PyTorch's
+    layers as they are, Megatron-LM's with kernels of Apex."""
     note = row.get("note", "")
-    torchtitan_2024 = "torchtitan" in row.get("framework", "") and row["gpu"].startswith("A100")
-    return "no compile" not in note and "eager" not in note and not (torchtitan_2024 and "70b" in row["model"])
+    eager = runs_deepspeed(row) and not on_megatron(row)
+    return "no compile" not in note and "eager" not in note and not is_torchtitan_of_2024(row) and not eager
 
 
 def recomputation_of(row):
@@ -203,38 +217,38 @@ def settings_of(row):
     if fused_loss_of(row):
         parts["loss"] = "fused"
     framework = row.get("framework", "").lower()
-    parts["framework"] = ("deepspeed" if "deepspeed" in framework else "internevo" if "internevo" in framework else
+    parts["framework"] = ("deepspeed" if runs_deepspeed(row) else "internevo" if "internevo" in framework else
                           "megatron" if on_megatron(row) else
                           "composer" if "llm-foundry" in framework else "fsdp")
     if parts["framework"] == "megatron":  # off by default, and before 2023 always: plans may choose it
-        parts["overlap_grad_reduce"] = "on" if overlaps_collectives(row) else "off"
+        parts["overlap_grad_reduce"] = row.get("overlap_grad_reduce") or ("on" if overlaps_collectives(row) else "off")
         if overlaps_collectives(row) and parts["tp"] > 1:
             parts["tp_comm_overlap"] = "on"
-        parts["overlap_param_gather"] = ("on" if overlaps_collectives(row) and parts["sharding"] == "optimizer" else
-                                         "off")
+        parts["overlap_param_gather"] = (parts["overlap_grad_reduce"] if parts["sharding"] == "optimizer" else "off")
     if hybrid or (zero[1:2] == ["over"] and zero[2] != "all"):
         parts["shard_group"] = min(8, number(row, "gpus")) if hybrid else int(zero[2])
     if reduction_of(row):
         parts["reduce"] = reduction_of(row)
     if not compiled(row):
         parts["compile"] = "off"
+    if is_torchtitan_of_2024(row) and "70b" not in row["model"]:
+        parts["norm_fusion"] = "on"
     if parts.get("recompute") == "full" and not stops_early(row):
         parts["early_stop"] = "off"
     if (parts["tp"] > 1 and row.get("sequence_parallel") == "0" and
             parts["framework"] in ("megatron", "deepspeed")):
         parts["sequence_parallel"] = "off"
-    parts.update({key: row[key] for key in ("reduce", "overlap_grad_reduce", "tp_comm_overlap", "loss")
-                  if row.get(key)})
+    parts.update({key: row[key] for key in OF_ROWS if row.get(key)})
     return ",".join(f"{key}={value}" for key, value in parts.items())
 
 
 def preset_of(row):
     gpus = number(row, "gpus")
-    gpu = row["gpu"].split()[0].lower()
-    if gpu in ("a100", "a800"):
+    gpu = "a800" if row.get("note", "").startswith("A800") else row["gpu"].split()[0].lower()
+    if gpu == "a100":
         name = "dgx-a100-40gb" if row.get("gpu_mem_gb") == "40" else "dgx-a100-80gb"
-    elif gpu == "h100":
-        name = "dgx-h100"
+    elif gpu in ("a800", "h100", "h800"):
+        name = "dgx-" + gpu
     else:
         raise NotSaid(f"no preset of {row['gpu']}")
     per_node = min(gpus, 8)

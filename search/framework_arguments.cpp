@@ -45,6 +45,9 @@ const std::map<std::string, int>& flags_with_a_meaning() {
                                                    {"--overlap-param-gather", 0},
                                                    {"--grad-reduce-in-bf16", 0},
                                                    {"--tp-comm-overlap", 0},
+                                                   {"--no-async-tensor-model-parallel-allreduce", 0},
+                                                   {"--no-rope-fusion", 0},
+                                                   {"--no-bias-swiglu-fusion", 0},
                                                    {"--bf16", 0},
                                                    {"--fp16", 0},
                                                    {"--optimizer", 1},
@@ -66,9 +69,9 @@ constexpr const char* without_a_meaning = R"(
   --log-timers-to-tensorboard --log-validation-ppl-to-tensorboard --lr --lr-decay-iters --lr-decay-samples
   --lr-decay-style --lr-warmup-fraction --lr-warmup-init --lr-warmup-iters --lr-warmup-samples
   --make-vocab-size-divisible-by --mask-prob --max-position-embeddings --merge-file --min-lr --mock-data
-  --no-async-tensor-model-parallel-allreduce --no-check-for-nan-in-loss-and-grad
+  --no-check-for-nan-in-loss-and-grad
   --no-create-attention-mask-in-dataloader --no-gradient-accumulation-fusion --no-load-optim --no-load-rng
-  --no-masked-softmax-fusion --no-mmap-bin-files --no-position-embedding --no-rope-fusion --no-save-optim --no-save-rng
+  --no-masked-softmax-fusion --no-mmap-bin-files --no-position-embedding --no-save-optim --no-save-rng
   --norm-epsilon --normalization --num-query-groups --num-workers --override-opt_param-scheduler
   --position-embedding-type --profile --profile-step-end --profile-step-start --rotary-base
   --rotary-percent --save --save-interval --seed --sgd-momentum --split --squared-relu --swiglu --tensorboard-dir
@@ -176,6 +179,11 @@ class Megatron {
     if (has("--grad-reduce-in-bf16")) own.reduce = "bf16";
     if (has("--bf16") || has("--fp16")) result_.precision = Precision::bf16;
     if (has("--fp16")) result_.notes.push_back("--fp16: predicted as bf16, without the scaling of the loss");
+    // With sequence parallelism Megatron-LM overlaps them all the same.
+    if (has("--no-async-tensor-model-parallel-allreduce") && own.tensor > 1 && !own.sequence_parallel)
+      own.overlaps_input_gradients = false;
+    if (has("--no-rope-fusion")) own.fuses_rope = false;
+    if (has("--no-bias-swiglu-fusion")) own.fuses_swiglu = false;
     const std::string optimizer = text("--optimizer", "adam");
     if (optimizer != "adam" && optimizer != "sgd") fail("--optimizer: found \"" + optimizer + "\", expected adam, sgd");
     result_.optimizer = optimizer == "adam" ? "adamw" : optimizer;

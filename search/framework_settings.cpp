@@ -87,6 +87,13 @@ FrameworkSettings megatron_arguments(const Parallelism& plan, const Graph& graph
   if (gathers_for_forward(plan)) text += "--overlap-param-gather\n";
   if (plan.reduce == "bf16") text += "--grad-reduce-in-bf16\n";
   if (plan.overlaps_tensor_parallel && plan.tensor > 1) text += "--tp-comm-overlap\n";
+  if (plan.overlaps_input_gradients == false && plan.tensor > 1) {
+    text += "--no-async-tensor-model-parallel-allreduce\n";
+    if (plan.sequence_parallel)
+      settings.not_there.push_back("tp_grad_overlap=off: Megatron-LM overlaps with --sequence-parallel all the same");
+  }
+  if (plan.fuses_rope == false) text += "--no-rope-fusion\n";
+  if (plan.fuses_swiglu == false) text += "--no-bias-swiglu-fusion\n";
   if (precision == Precision::bf16) text += "--bf16\n";
   if (graph.optimizer && graph.optimizer->kind == OptimizerKind::sgd) text += "--optimizer sgd\n";
   add_kernels_that_are_not_there(settings, plan, precision);

@@ -12,15 +12,18 @@ class Elementwise : public OperatorDefinition {
 
   Block output_block(int, const Block& part) const override { return block_of(part); }
   Block input_block(int, const Block& part) const override { return block_of(part); }
-  bool backward_reads_input(int) const override {
+  bool backward_reads_input(int input) const override {
+    if (gate_kernel == GateKernel::product) return input != activated_input;
     return function != Function::add && function != Function::sub && function != Function::identity &&
            !backward_reads_output();
   }
   std::string attribute_text() const override;
   bool backward_reads_output() const override {
-    return function == Function::relu || function == Function::tanh || function == Function::sigmoid ||
-           function == Function::exp;
+    return gate_kernel == GateKernel::none && (function == Function::relu || function == Function::tanh ||
+                                               function == Function::sigmoid || function == Function::exp);
   }
+  Work forward_work(const Block& part) const override;
+  Work backward_work(const Block& part, bool input_gradients) const override;
 
   enum class Function {
     relu,
@@ -44,6 +47,12 @@ class Elementwise : public OperatorDefinition {
   Function function;
   float alpha = 1;          // of elu: x above 0, alpha (exp(x) - 1) below; of pow the exponent
   bool of_experts = false;  // silu, mul, identity: the samples are along axis 1, as behind expert_linear
+
+  // In predictions of frameworks whose gated layers are one kernel (search/cost/conventions.h), which ffexec's are not:
+  // an activation has no kernel, and the product behind it reads what the activation reads, forward and backward.
+  enum class GateKernel { none, activation, product };
+  GateKernel gate_kernel = GateKernel::none;
+  int activated_input = 0;  // of the product
 
  private:
   // Dimensions begin with the samples.

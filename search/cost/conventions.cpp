@@ -2,6 +2,7 @@
 
 #include "common/graph.h"
 #include "common/operators/attention.h"
+#include "common/operators/elementwise.h"
 
 namespace ff {
 namespace {
@@ -11,6 +12,56 @@ constexpr int64_t f32_bytes = 4;
 // [samples, heads, queries, keys]
 int64_t scores(const MultiHeadAttention& attention, const Block& part) {
   return part.volume() * attention.group * attention.keys_of(part);
+}
+
+// For each element that is turned.
+double rotation_bytes(const OperatorDefinition& attention, bool backward, const FrameworkConventions& conventions) {
+  switch (conventions.rotation) {
+    case FrameworkConventions::Rotation::none: return 0;
+    case FrameworkConventions::Rotation::kernel: return 2.0 * static_cast<double>(size_of(attention.outputs()[0].type));
+    case FrameworkConventions::Rotation::complex_product: return complex_rotation_bytes;
+    case FrameworkConventions::Rotation::halves:
+      return backward ? halves_rotation_backward_bytes : halves_rotation_forward_bytes;
+  }
+  return 0;
+}
+
+// Of a product in a gated layer: which of its inputs an activation writes that nothing else reads; -1: none.
+int activated_input(const Graph& graph, const Operator& op) {
+  const auto* product = dynamic_cast<const Elementwise*>(op.definition.get());
+  if (!product || product->function != Elementwise::Function::mul || product->of_experts) return -1;
+  for (const int input : op.inputs.indices()) {
+    const Tensor& tensor = graph.tensors[op.inputs[input]];
+    if (tensor.producer < 0 || tensor.uses.count() != 1) continue;
+    const auto* activation = dynamic_cast<const Elementwise*>(graph.operators[tensor.producer].definition.get());
+    using Function = Elementwise::Function;
+    constexpr Function functions[] = {Function::relu, Function::sigmoid, Function::gelu, Function::gelu_tanh,
+                                      Function::silu};
+    if (activation &&
+        std::find(std::begin(functions), std::end(functions), activation->function) != std::end(functions))
+      return input;
+  }
+  return -1;
+}
+
+void fuse_gates(Graph& graph) {
+  int functions = 0;  // the marked operators are others than those they were alike with
+  for (const Operator& op : graph.operators) functions = std::max(functions, op.function + 1);
+  const auto marked = [](const Operator& op, Elementwise::GateKernel kernel, int input) {
+    auto definition = std::make_shared<Elementwise>(dynamic_cast<const Elementwise&>(*op.definition));
+    definition->gate_kernel = kernel;
+    definition->activated_input = input;
+    return definition;
+  };
+  for (Operator& op : graph.operators) {
+    const int input = activated_input(graph, op);
+    if (input < 0) continue;
+    Operator& activation = graph.operators[graph.tensors[op.inputs[input]].producer];
+    activation.definition = marked(activation, Elementwise::GateKernel::activation, 0);
+    op.definition = marked(op, Elementwise::GateKernel::product, input);
+    activation.function += functions;
+    op.function += functions * (1 + input);
+  }
 }
 
 }  // namespace
@@ -61,16 +112,16 @@ double framework_attention_bytes(const OperatorDefinition& definition, const Blo
                        : gathered_arrays * projected + scattered_arrays * output;
   }
   double bytes = arrays * static_cast<double>(size_of(definition.outputs()[0].type));
-  if (conventions.rotary_kernel && attention->rotary()) {
-    const double once = conventions.uncompiled
-                            ? eager_rotation_bytes
-                            : 2.0 * static_cast<double>(size_of(definition.outputs()[0].type));  // read, written
-    bytes += (backward && conventions.recomputes_keys ? 2 : 1) * once * static_cast<double>(attention->turned(widths));
+  if (attention->rotary()) {
+    const double turned = static_cast<double>(attention->turned(widths));
+    bytes += turned * rotation_bytes(definition, backward, conventions);
+    if (backward && conventions.recomputes_keys) bytes += turned * rotation_bytes(definition, false, conventions);
   }
   return bytes;
 }
 
 Graph with_conventions(Graph graph, const FrameworkConventions& conventions) {
+  if (conventions.fused_gates) fuse_gates(graph);
   if (!conventions.exchanges_keys) return graph;
   for (Operator& op : graph.operators)
     if (const auto* attention = dynamic_cast<const MultiHeadAttention*>(op.definition.get())) {

@@ -35,19 +35,30 @@ struct FrameworkConventions {
   // read are added: two arrays are read and one is written; the addition itself has no kernel backward.
   bool autograd_copies = false;
   // The two gradients of an elementwise product, as in gated layers, are a kernel each, which reads two arrays and
-  // writes one. Else both are one kernel (Megatron-LM's bias_swiglu).
+  // writes one. Else both are one kernel.
   bool eager_gates = false;
+  // Gated layers are one kernel: of the activation and the product, which is all that is kept (Megatron-LM's
+  // bias_swiglu_impl, since January 2024; what torch.compile makes of them). Not those of experts.
+  bool fused_gates = false;
+  // What a gate multiplies is one product's output, whose gradients are copied into one array (swiglu of ParallelMLP in
+  // Megatron-LM's transformer.py: torch.chunk).
+  bool joined_gates = false;
   // Norms read f32 copies of their inputs (InternEvo's modeling_internlm.py of July 2023: norm1(residual.float())).
   bool norms_in_f32 = false;
-  // Without torch.compile RMS norms and the rotation of queries and keys are sequences of elementwise kernels on f32
-  // copies, as models of Llama write them in PyTorch (eager_norm_forward_bytes).
-  bool uncompiled = false;
+  // RMS norms are sequences of elementwise kernels on f32 copies, as models of Llama write them in PyTorch
+  // (eager_norm_forward_bytes).
+  bool eager_norms = false;
   // Norms, with these copies, and one of two residual additions are computed again in front of backward
   // (dropout_selective_checkpoint there, where layers are not recomputed).
   bool recomputes_norms = false;
-  // A kernel between products and attention turns queries and keys in place: they are read and written once, forward
-  // and backward (rotary_emb.apply_rotary of flash-attn).
-  bool rotary_kernel = false;
+  // What turns queries and keys between products and attention.
+  enum class Rotation {
+    none,             // nothing beside attention's kernel, as ffexec
+    kernel,           // reads and writes them once, forward and backward (rotary_emb.apply_rotary of flash-attn)
+    complex_product,  // elementwise kernels on f32 copies, as models of Llama write it (complex_rotation_bytes)
+    halves            // elementwise kernels in bf16, as Megatron-LM writes it (halves_rotation_forward_bytes)
+  };
+  Rotation rotation = Rotation::none;
   // Stages wait for what they send to one another and receive: devices do not compute meanwhile. (dist.send and recv in
   // DeepSpeed's runtime/pipe/p2p.py; Megatron-LM's p2p_communication.py, where chunks are not interleaved.)
   bool waits_for_stages = false;
@@ -87,6 +98,11 @@ struct FrameworkConventions {
   // Megatron-LM's --tp-comm-overlap takes). What the product does not hide remains, and at least one chunk. Not of the
   // output in front of a loss. Products of chunks are taken to be as fast as whole ones.
   bool overlaps_tensor_parallel = false;
+  // Else: in backward of a product that tensor parallelism splits by output, the sum of the input's gradients runs
+  // beside the product of the weights' gradients; with sequence parallelism the input is gathered again beside the
+  // product of the input's gradients. (LinearWithGradAccumulationAndAsyncCommunication in Megatron-LM's layers.py since
+  // March 2022, and TransformerEngine's Linear alike.)
+  bool overlaps_input_gradients = false;
   // Collectives of parameters run while the device computes, and occupy a part of it (KernelEfficiency::collectives).
   // They do not queue with other transfers and collectives (TaskCosts::separate_parameters).
   bool overlapped_collectives = false;
@@ -163,8 +179,16 @@ constexpr double norm_copy_bytes = 6, f32_norm_forward_bytes = 2, f32_norm_backw
 constexpr double eager_norm_forward_bytes = 6 + 8 + 4 + 8 + 6 + 4,
                  eager_norm_backward_bytes = 12 + 6 + 8 + 16 + 4 + 28 + 12 + 6;
 // For each element that is turned, each pass: copy to f32 (2 + 4), complex product (4 + 4), copy to bf16 (4 + 2), as
-// torchtitan's apply_rotary_emb (models/llama/model.py). Others have more kernels for it.
-constexpr double eager_rotation_bytes = 20;
+// torchtitan's apply_rotary_emb (models/llama/model.py).
+constexpr double complex_rotation_bytes = 20;
+// The same by Megatron-LM's apply_rotary_pos_emb without its fusion (core/models/common, rotary_pos_embedding.py;
+// Megatron-DeepSpeed's is the same), in bf16. Forward: products with cosines and with sines (2 + 2 each), a half of the
+// channels is negated (1 + 1) and the halves are exchanged (2 + 2), the sum (4 + 2), and its copy by torch.cat with
+// channels that are not turned, of which there are none (2 + 2). Backward: the same products and halves, the sum of
+// their gradients (4 + 2); the gradients of both slices of the input, the empty one's too, are filled with zeros (2
+// each), one is copied into (2 + 2), and they are added (4 + 2).
+constexpr double halves_rotation_forward_bytes = 8 + 2 + 4 + 6 + 4,
+                 halves_rotation_backward_bytes = 8 + 2 + 4 + 6 + 4 + 4 + 6;
 // Forward of a norm in f32: 4 bytes read, 2 written; of the addition, half of 6.
 constexpr double recomputed_norm_bytes = 6, recomputed_addition_bytes = 3;
 
@@ -203,7 +227,7 @@ int64_t framework_scratch_bytes(const OperatorDefinition& definition, const Bloc
 double framework_attention_bytes(const OperatorDefinition& definition, const Block& part, bool backward,
                                  const FrameworkConventions& conventions);
 
-// The graph with definitions that follow the conventions: of attention that exchanges keys.
+// The graph with definitions that follow the conventions: of attention that exchanges keys, and of gated layers.
 Graph with_conventions(Graph graph, const FrameworkConventions& conventions);
 
 }  // namespace ff

@@ -122,7 +122,7 @@ TaskCosts TaskCostModel::costs(const TaskGraph& graph, const Strategy& strategy)
       else if (is_collective(task.kind))
         communication_.collective(graph.collective_kind(task), graph.holders(task), task.bytes, communication);
       else communication_.transfer(task.device, task.destination, task.bytes, communication);
-      if (kernels_.conventions().overlaps_tensor_parallel) hide_behind_product(graph, task, strategy, communication);
+      hide_tensor_parallel(graph, task, strategy, communication);
       if (costs.separate_parameters && is_parameter_collective(task.kind))
         for (ResourceUse& use : communication.uses) use.resource += costs.channel_count;
       if (kernels_.conventions().waits_for_stages && is_between_stages(task, strategy))
@@ -165,33 +165,85 @@ double share_of_projections(const OperatorDefinition& definition, const Block& p
 
 }  // namespace
 
-// Of an edge within a stage: of the product that reads what is gathered, or of the one whose results are summed.
-// Backward each of the two gradients' products, half of the kernel, hides one exchange.
-void TaskCostModel::hide_behind_product(const TaskGraph& graph, const Task& task, const Strategy& strategy,
-                                        CommunicationCost& cost) {
-  if (!(is_edge_transfer(task.kind) || is_edge_collective(task.kind)) || is_between_stages(task, strategy)) return;
-  const Edge& edge = edges_[task.edge];
+struct TaskCostModel::Exchange {
+  const Edge& edge;
+  bool backward;
+  bool sums;        // forward, of partial results; else parts are gathered
+  int devices;      // of the collective, or the two of a transfer
+  DeviceId device;  // one of them
+};
+
+std::optional<TaskCostModel::Exchange> TaskCostModel::exchange_of(const TaskGraph& graph, const Task& task,
+                                                                  const Strategy& strategy) const {
+  const bool collective = is_edge_collective(task.kind);
+  if (!(is_edge_transfer(task.kind) || collective) || is_between_stages(task, strategy)) return {};
   const bool backward = direction_of(task.kind) == Direction::backward;
   bool sums = task.pair && task.pair->partial;
   if (!task.pair) {
     const CollectiveKind kind = graph.collective_kind(task), forward = backward ? reversed(kind) : kind;
-    if (forward != CollectiveKind::all_gather && forward != CollectiveKind::reduce_scatter) return;
+    if (forward != CollectiveKind::all_gather && forward != CollectiveKind::reduce_scatter) return {};
     sums = forward == CollectiveKind::reduce_scatter;
   }
-  const OperatorId product = sums ? edge.producer : edge.consumer;
+  return Exchange{.edge = edges_[task.edge],
+                  .backward = backward,
+                  .sums = sums,
+                  .devices = collective ? static_cast<int>(graph.holders(task).size()) : 2,
+                  .device = collective ? graph.holders(task)[0] : task.device};
+}
+
+// Of the exchange's pass; backward of one of the two gradients' products, half of the kernel. 0: not a product, or the
+// one in front of a loss.
+double TaskCostModel::product_ns(OperatorId product, const Exchange& exchange, const Strategy& strategy) {
   const Operator& op = graph_.operators[product];
-  if (!is_projection(*op.definition)) return;
+  if (!is_projection(*op.definition)) return 0;
   for (const TensorId output : op.outputs)
     for (const TensorUse& use : graph_.tensors[output].uses)
-      if (graph_.operators[use.consumer].definition->is_loss()) return;
-  const DeviceId device = is_edge_collective(task.kind) ? graph.holders(task)[0] : task.device;
-  const PartCost& kernels = part_cost(product, strategy[product].degrees, 0, topology_.devices[device].model);
-  const Block part = op.definition->part(strategy[product].degrees, 0);
-  const double product_ns = share_of_projections(*op.definition, part, backward) *
-                            static_cast<double>(backward ? kernels.backward.ns / 2 : kernels.forward.ns);
-  const double chunks = is_edge_collective(task.kind) ? static_cast<double>(graph.holders(task).size()) : 2;
-  const auto all = static_cast<double>(cost.duration);
-  cost.duration = static_cast<Nanoseconds>(std::max(all / chunks, all - product_ns * (chunks - 1) / chunks));
+      if (graph_.operators[use.consumer].definition->is_loss()) return 0;
+  const Degrees& degrees = strategy[product].degrees;
+  const PartCost& kernels = part_cost(product, degrees, 0, topology_.devices[exchange.device].model);
+  return share_of_projections(*op.definition, op.definition->part(degrees, 0), exchange.backward) *
+         static_cast<double>(exchange.backward ? kernels.backward.ns / 2 : kernels.forward.ns);
+}
+
+// In as many chunks as there are devices: of the product that reads what is gathered, or of the one whose results are
+// summed.
+void TaskCostModel::hide_behind_product(const Exchange& exchange, const Strategy& strategy, CommunicationCost& cost) {
+  const double product =
+      product_ns(exchange.sums ? exchange.edge.producer : exchange.edge.consumer, exchange, strategy);
+  const double chunks = exchange.devices, all = static_cast<double>(cost.duration);
+  if (product > 0)
+    cost.duration = static_cast<Nanoseconds>(std::max(all / chunks, all - product * (chunks - 1) / chunks));
+}
+
+// While both run, the product loses what the exchange takes of the device. With sequence parallelism the input is
+// gathered again, as long and as much beside the input gradients' product. Without it what is gathered behind the sum
+// belongs to the same all-reduce, of the next product's input; each of the two halves has half of the product.
+void TaskCostModel::hide_behind_weight_gradients(const Exchange& exchange, const Strategy& strategy,
+                                                 CommunicationCost& cost) {
+  const bool whole_length = kernels_.conventions().replicates_length;
+  if (!exchange.backward || (exchange.sums && !whole_length)) return;
+  OperatorId product = exchange.edge.consumer;
+  if (exchange.sums) {
+    product = exchange.edge.producer + 1;
+    while (product < graph_.operators.count() && !is_projection(*graph_.operators[product].definition)) ++product;
+    if (product == graph_.operators.count() || strategy[product].devices != strategy[exchange.edge.producer].devices)
+      return;
+  }
+  const double beside = product_ns(product, exchange, strategy) / (whole_length ? 2 : 1);
+  if (beside == 0) return;
+  const double all = static_cast<double>(cost.duration), hidden = std::min(all, beside);
+  const double lost = topology_.models[topology_.devices[exchange.device].model].efficiency.collectives;
+  cost.duration = static_cast<Nanoseconds>((whole_length ? 1 : 2) * (all - hidden + lost * hidden));
+}
+
+void TaskCostModel::hide_tensor_parallel(const TaskGraph& graph, const Task& task, const Strategy& strategy,
+                                         CommunicationCost& cost) {
+  const FrameworkConventions& known = kernels_.conventions();
+  if (!known.overlaps_tensor_parallel && !known.overlaps_input_gradients) return;
+  const std::optional<Exchange> exchange = exchange_of(graph, task, strategy);
+  if (!exchange) return;
+  if (known.overlaps_tensor_parallel) hide_behind_product(*exchange, strategy, cost);
+  else hide_behind_weight_gradients(*exchange, strategy, cost);
   for (ResourceUse& use : cost.uses) use.occupancy = std::min(use.occupancy, cost.duration);
 }
 

@@ -74,7 +74,13 @@ class TaskCostModel {
   static void reduce_together(const TaskGraph& tasks, int64_t beyond, Vector<Sharing>& sharing);
   Vector<Sharing> sharing_of(const TaskGraph& tasks) const;  // [unit]
   bool is_between_stages(const Task& task, const Strategy& strategy) const;
-  void hide_behind_product(const TaskGraph& graph, const Task& task, const Strategy& strategy, CommunicationCost& cost);
+  struct Exchange;  // of tensor parallelism, within a stage
+  std::optional<Exchange> exchange_of(const TaskGraph& graph, const Task& task, const Strategy& strategy) const;
+  double product_ns(OperatorId product, const Exchange& exchange, const Strategy& strategy);
+  void hide_behind_product(const Exchange& exchange, const Strategy& strategy, CommunicationCost& cost);
+  void hide_behind_weight_gradients(const Exchange& exchange, const Strategy& strategy, CommunicationCost& cost);
+  void hide_tensor_parallel(const TaskGraph& graph, const Task& task, const Strategy& strategy,
+                            CommunicationCost& cost);
   void synchronize(const TaskGraph& tasks, const Task& task, CommunicationCost& cost);
   void synchronize_replicas(const TaskGraph& tasks, const Task& task, int64_t bytes, CommunicationCost& cost);
   void exchange(CommunicationModel& among, const TaskGraph& tasks, const Task& task, const Vector<DeviceId>& holders,

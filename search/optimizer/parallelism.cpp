@@ -38,7 +38,11 @@ const Vector<std::string>& keys() {
                                           "shard_group",
                                           "overlap_grad_reduce",
                                           "overlap_param_gather",
-                                          "tp_comm_overlap"};
+                                          "tp_comm_overlap",
+                                          "tp_grad_overlap",
+                                          "norm_fusion",
+                                          "rope_fusion",
+                                          "swiglu_fusion"};
   return all;
 }
 
@@ -224,6 +228,21 @@ bool runs_fsdp(const Parallelism& parallelism) {
   return parallelism.framework == "fsdp" || parallelism.framework == "composer";
 }
 
+struct Fusion {
+  const char* key;
+  std::optional<bool> Parallelism::*given;
+  bool (*is_on)(const Parallelism&);
+};
+constexpr Fusion fusions[] = {{"norm_fusion", &Parallelism::fuses_norms, fuses_norms},
+                              {"rope_fusion", &Parallelism::fuses_rope, fuses_rope},
+                              {"swiglu_fusion", &Parallelism::fuses_swiglu, fuses_swiglu}};
+
+const Fusion* fusion_of(const std::string& key) {
+  const auto found =
+      std::find_if(std::begin(fusions), std::end(fusions), [&](const Fusion& fusion) { return fusion.key == key; });
+  return found == std::end(fusions) ? nullptr : found;
+}
+
 bool recomputes_operators(const Parallelism& parallelism) {
   return parallelism.selective && parallelism.attention != "stored" &&
          (parallelism.framework == "none" || parallelism.framework == "fsdp");
@@ -234,6 +253,19 @@ bool overlaps_by_default(const Parallelism& parallelism) {
 }
 
 }  // namespace
+
+bool fuses_norms(const Parallelism& parallelism) { return parallelism.fuses_norms.value_or(parallelism.compiled); }
+
+bool fuses_rope(const Parallelism& parallelism) {
+  const bool by_itself = parallelism.framework != "deepspeed" && parallelism.compiled;
+  return parallelism.fuses_rope.value_or(by_itself);
+}
+
+bool fuses_swiglu(const Parallelism& parallelism) {
+  const bool by_itself =
+      parallelism.framework == "megatron" || (parallelism.framework == "fsdp" && parallelism.compiled);
+  return parallelism.fuses_swiglu.value_or(by_itself);
+}
 
 bool gathers_for_forward(const Parallelism& parallelism) {
   return parallelism.overlaps_gathers && parallelism.synchronization == Synchronization::sharded_optimizer;
@@ -265,6 +297,8 @@ Parallelism parse_parallelism(const std::string& text) {
     else if (key == "overlap_grad_reduce") result.overlaps_reductions = one_of(key, value, {"on", "off"}) == "on";
     else if (key == "overlap_param_gather") result.overlaps_gathers = one_of(key, value, {"on", "off"}) == "on";
     else if (key == "tp_comm_overlap") result.overlaps_tensor_parallel = one_of(key, value, {"on", "off"}) == "on";
+    else if (key == "tp_grad_overlap") result.overlaps_input_gradients = one_of(key, value, {"on", "off"}) == "on";
+    else if (const Fusion* fusion = fusion_of(key)) result.*fusion->given = one_of(key, value, {"on", "off"}) == "on";
     else if (key == "early_stop") result.early_stop = one_of(key, value, {"on", "off"}) == "on";
     else if (key == "compile") result.compiled = one_of(key, value, {"on", "off"}) == "on";
     else if (key == "loss") result.fused_loss = one_of(key, value, {"unfused", "fused"}) == "fused";
@@ -288,6 +322,11 @@ Parallelism parse_parallelism(const std::string& text) {
     throw InputError(
         "tp_comm_overlap=on: says that Megatron-LM hides the collectives of tensor parallelism behind products, which "
         "needs framework=megatron and not sequence_parallel=off");
+  if (result.overlaps_input_gradients && result.framework != "megatron")
+    throw InputError(
+        "tp_grad_overlap: says whether Megatron-LM exchanges gradients of inputs beside products, and framework is not "
+        "megatron");
+  if (result.overlaps_input_gradients == true && result.framework == "megatron") result.overlaps_input_gradients = {};
   if (result.overlaps_gathers &&
       (result.framework != "megatron" || result.synchronization != Synchronization::sharded_optimizer))
     throw InputError(
@@ -308,6 +347,11 @@ Parallelism parse_parallelism(const std::string& text) {
     throw InputError(
         "compile=off: says that a model runs without torch.compile, and framework is none of fsdp, composer, "
         "deepspeed");
+  for (const Fusion& fusion : fusions)
+    if (result.*fusion.given && (result.framework == "none" || result.framework == "internevo"))
+      throw InputError(std::string(fusion.key) +
+                       ": says which kernels a framework has, and framework is none of megatron, deepspeed, fsdp, "
+                       "composer");
   if (result.chunks > 1 && result.pipeline == 1) throw InputError("vp: chunks of layers need stages, pp above 1");
   return result;
 }
@@ -347,11 +391,14 @@ FrameworkConventions conventions_of(const Parallelism& parallelism, int64_t batc
   result.unfused_optimizer = fsdp || internevo;
   result.clips_gradients = true;
   result.autograd_copies = true;
-  result.eager_gates = parallelism.framework != "megatron";
+  result.eager_gates = true;
+  result.fused_gates = fuses_swiglu(parallelism);
+  result.joined_gates = !fsdp && !internevo;
   result.norms_in_f32 = internevo;
-  result.uncompiled = !parallelism.compiled;
+  result.eager_norms = !fuses_norms(parallelism);
   result.recomputes_norms = internevo && !parallelism.recompute;
-  result.rotary_kernel = true;
+  using Rotation = FrameworkConventions::Rotation;
+  result.rotation = fuses_rope(parallelism) ? Rotation::kernel : fsdp ? Rotation::complex_product : Rotation::halves;
   const int64_t micro_batches =
       parallelism.data > 0 && parallelism.micro_batch > 0 ? batch / parallelism.data / parallelism.micro_batch : 1;
   const bool bf16_optimizer = deepspeed && !internevo && parallelism.reduce == "f32";
@@ -380,6 +427,8 @@ FrameworkConventions conventions_of(const Parallelism& parallelism, int64_t batc
                                                 : 0;
   result.gathered_share = 0.5;
   result.overlaps_tensor_parallel = parallelism.overlaps_tensor_parallel && parallelism.tensor > 1;
+  result.overlaps_input_gradients =
+      parallelism.framework == "megatron" && parallelism.tensor > 1 && parallelism.overlaps_input_gradients != false;
   result.gathers_for_forward = gathers_for_forward(parallelism);
   if (parallelism.framework == "megatron" && parallelism.tensor > 1) result.late_reductions_beyond = parallelism.data;
   result.reduced_share = reduces_bf16 ? 0.5 : 1;
@@ -418,6 +467,13 @@ std::string to_string(const Parallelism& parallelism) {
     text += std::string(",overlap_grad_reduce=") + (overlaps ? "on" : "off");
   if (gathers_for_forward(parallelism)) text += ",overlap_param_gather=on";
   if (parallelism.overlaps_tensor_parallel && parallelism.tensor > 1) text += ",tp_comm_overlap=on";
+  if (parallelism.overlaps_input_gradients == false && parallelism.tensor > 1) text += ",tp_grad_overlap=off";
+  for (const Fusion& fusion : fusions) {
+    Parallelism by_itself = parallelism;
+    by_itself.*fusion.given = {};
+    if (const bool on = fusion.is_on(parallelism); on != fusion.is_on(by_itself))
+      text += std::string(",") + fusion.key + "=" + (on ? "on" : "off");
+  }
   if (!parallelism.reduce.empty()) text += ",reduce=" + parallelism.reduce;
   return text;
 }

@@ -21,7 +21,13 @@
 //   early_stop         with framework=fsdp or composer: on: recompute=full ends where backward has no use for more, as
 //                      PyTorch's does since 2.1; off: at a layer's end, as before that
 //   compile            with framework=fsdp, composer or deepspeed: on: torch.compile makes one kernel of a RMS norm,
-//                      and of the rotation of queries and keys; off: they are sequences of elementwise kernels
+//                      of the rotation of queries and keys, and with fsdp of a gate; off: they are sequences of
+//                      elementwise kernels (see norm_fusion)
+//   norm_fusion, rope_fusion, swiglu_fusion
+//                      with framework=megatron, deepspeed, fsdp or composer: are a RMS norm, the rotation of queries
+//                      and keys, and a gated layer's activation and product one kernel, or a sequence of elementwise
+//                      ones? Default: what compile says; with megatron on, as since January 2024 (--no-rope-fusion,
+//                      --no-bias-swiglu-fusion); rotation with deepspeed, and gates with deepspeed and composer, off
 //   ep                 data-parallel groups that split the experts, neighbouring ones (GShard: Lepikhin et al. 2020)
 //   cp                 devices that split the length of every operator, attention's queries too (context parallelism:
 //                      Liu et al. 2023, arXiv 2310.01889)
@@ -46,6 +52,10 @@
 //                      forward pass computes (--overlap-param-gather); with overlap_grad_reduce=on alone
 //   tp_comm_overlap    with framework=megatron: all-gathers and reduce-scatters of tensor parallelism run behind the
 //                      products that they belong to (--tp-comm-overlap)
+//   tp_grad_overlap    with framework=megatron: on, the default: tensor parallelism sums gradients of inputs beside
+//                      the products of weights' gradients, and with sequence parallelism gathers inputs again beside
+//                      those of inputs' gradients; off: as Megatron-LM until 2021
+//                      (--no-async-tensor-model-parallel-allreduce)
 //   reduce             with a framework: the type in which gradients are reduced, f32 or bf16; megatron: and added up
 //
 // Ranks are numbered as Megatron-LM does: tp varies fastest, then cp, dp and pp, over the devices in the order of the
@@ -70,12 +80,14 @@ struct Parallelism {
   bool sequence_parallel = true, fused_loss = false;
   bool overlaps_tensor_parallel = false, overlaps_gathers = false;
   std::string attention = "fused", framework = "none";
-  std::string reduce = "";                       // "f32", "bf16"; empty: as the framework does by itself
-  Vector<int> layers = {};                       // [chunk]; empty: as many as in the others, or one more
-  int recompute_layers = 0;                      // of each chunk; 0: all
-  std::optional<bool> overlaps_reductions = {};  // of gradients with backward; none: ff::overlaps_reductions
-  bool early_stop = true;                        // of recomputation, where the framework's can end early
-  bool compiled = true;                          // by torch.compile, where the framework is PyTorch's
+  std::string reduce = "";                            // "f32", "bf16"; empty: as the framework does by itself
+  Vector<int> layers = {};                            // [chunk]; empty: as many as in the others, or one more
+  int recompute_layers = 0;                           // of each chunk; 0: all
+  std::optional<bool> overlaps_reductions = {};       // of gradients with backward; none: ff::overlaps_reductions
+  std::optional<bool> overlaps_input_gradients = {};  // none: as the framework does by itself
+  std::optional<bool> fuses_norms = {}, fuses_rope = {}, fuses_swiglu = {};  // none: as the framework does by itself
+  bool early_stop = true;  // of recomputation, where the framework's can end early
+  bool compiled = true;    // by torch.compile, where the framework is PyTorch's
   int expert = 1, context = 1;
   int shard_group = 0;                               // data-parallel ranks that split the state; 0: all
   int of_layer() const { return tensor * context; }  // devices of a data-parallel group that split each layer
@@ -92,6 +104,11 @@ std::optional<Precision> precision_of_settings(const std::string& text);
 bool overlaps_reductions(const Parallelism& parallelism);
 // Are weights gathered while the next forward pass computes? As asked for, where a sharded optimizer updates them.
 bool gathers_for_forward(const Parallelism& parallelism);
+// Are RMS norms, the rotation of queries and keys, and gated layers a kernel each? As asked for, or as the framework
+// does.
+bool fuses_norms(const Parallelism& parallelism);
+bool fuses_rope(const Parallelism& parallelism);
+bool fuses_swiglu(const Parallelism& parallelism);
 // The keys of such a text.
 std::set<std::string> keys_of_parallelism(const std::string& text);
 // Of the framework and the kind of attention. Of a batch of so many samples, once the data-parallel groups are known.

@@ -229,7 +229,8 @@ class Settings(unittest.TestCase):
                              ("tp=2,pp=2,micro_batch=2,sharding=optimizer,reduce=bf16", "bf16"),
                              ("tp=2,micro_batch=2,sharding=optimizer,overlap_grad_reduce=on,overlap_param_gather=on",
                               "bf16"),
-                             ("tp=4,micro_batch=4,tp_comm_overlap=on", "bf16")),
+                             ("tp=4,micro_batch=4,tp_comm_overlap=on", "bf16"),
+                             ("tp=2,micro_batch=2,rope_fusion=off,swiglu_fusion=off", "bf16")),
                 "torchtitan": ()}
         for framework, conventions in (("megatron", "megatron"), ("torchtitan", "fsdp")):
             for settings, precision in plans[framework] + more[framework]:

@@ -234,6 +234,40 @@ TEST_CASE("collectives of parameters occupy a part of the devices that compute")
   CHECK(reduced == 1);
 }
 
+// Of the network of the next test: backward the sum of the gradients of fc2's input hides behind half of fc2's kernel,
+// and with sequence parallelism the input is gathered again behind the other half; while both run, kernels lose a
+// quarter. What is gathered in front of fc3 hides without sequence parallelism alone, behind fc4, which is in front of
+// the loss: not at all.
+void check_tp_grad_overlap(Topology topology, const TaskGraphBuilder& builder, const TaskGraph& tasks,
+                           const Strategy& strategy, const TaskCosts& all) {
+  for (DeviceModel& model : topology.models) model.efficiency.collectives = 0.25;
+  for (const bool whole_length : {false, true}) {
+    FrameworkConventions conventions;
+    conventions.overlaps_input_gradients = true;
+    conventions.replicates_length = whole_length;
+    KernelCosts kernels(topology, CostMode::analytic, {});
+    kernels.follow(conventions);
+    TaskCostModel model(builder.graph(), topology, kernels);
+    const TaskCosts hidden = model.costs(tasks, strategy);
+    const double half = static_cast<double>(model.part_cost(1, strategy[1].degrees, 0, 0).backward.ns) / 2;
+    int beside = 0;
+    for (const int t : tasks.tasks.indices()) {
+      const Task& task = tasks.tasks[t];
+      if (!is_edge_collective(task.kind)) continue;
+      const auto whole = static_cast<double>(all.duration[t]);
+      if (task.kind == TaskKind::activation_collective || builder.edges()[task.edge].consumer != 1) {
+        CHECK(hidden.duration[t] == all.duration[t]);
+        continue;
+      }
+      ++beside;
+      const double behind = std::min(whole, whole_length ? half / 2 : half);
+      CHECK(static_cast<double>(hidden.duration[t]) ==
+            Approx((whole_length ? 1 : 2) * (whole - behind + behind / 4)).margin(2));
+    }
+    CHECK(beside == 1);
+  }
+}
+
 // On four devices fc1 is split by samples, fc2 by output channels, fc3 by input channels and fc4 by samples: an
 // all-gather in front of fc2, a reduce-scatter behind fc3, forward; the reverse backward. Backward a gather of half the
 // time of fc3's kernel hides, and so on. Between fc4 and the loss nothing is exchanged.
@@ -289,8 +323,16 @@ TEST_CASE("tp_comm_overlap hides exchanges behind their products, but for a chun
       for (const ResourceUse& use : hidden.uses_of(t)) CHECK(use.occupancy <= hidden.duration[t]);
     }
     CHECK(exchanges == 4);
+    check_tp_grad_overlap(topology, builder, tasks, strategy, all);
   }
   CHECK_THROWS_WITH(parse_parallelism("tp=4,tp_comm_overlap=on"), Catch::Contains("needs framework=megatron"));
+  CHECK_THROWS_WITH(parse_parallelism("tp=4,tp_grad_overlap=off"), Catch::Contains("framework is not megatron"));
+  CHECK(conventions_of(parse_parallelism("tp=4,framework=megatron")).overlaps_input_gradients);
+  CHECK(!conventions_of(parse_parallelism("tp=4,framework=megatron,tp_grad_overlap=off")).overlaps_input_gradients);
+  CHECK(!conventions_of(parse_parallelism("tp=4,framework=deepspeed")).overlaps_input_gradients);
+  CHECK(to_string(parse_parallelism("tp=4,framework=megatron,tp_grad_overlap=off")).ends_with(",tp_grad_overlap=off"));
+  CHECK(to_string(parse_parallelism("tp=4,framework=megatron,tp_grad_overlap=on")).find("tp_grad") ==
+        std::string::npos);
   CHECK(to_string(parse_parallelism("tp=4,framework=megatron,tp_comm_overlap=on")).ends_with(",tp_comm_overlap=on"));
   CHECK(conventions_of(parse_parallelism("tp=4,framework=megatron,tp_comm_overlap=on")).overlaps_tensor_parallel);
   CHECK(!conventions_of(parse_parallelism("tp=1,framework=megatron,tp_comm_overlap=on")).overlaps_tensor_parallel);
@@ -482,7 +524,82 @@ TEST_CASE("autograd sums gradients of biases and of tensors that are read twice,
   CHECK(bytes_of(biased, 3, Phase::backward, autograd) == Approx(1.5 * 3 * 64));
   CHECK(bytes_of(biased, 3, Phase::backward, eager) == Approx(2 * 3 * 64));
   CHECK(conventions_of(parse_parallelism("framework=fsdp")).eager_gates);
-  CHECK(!conventions_of(parse_parallelism("framework=megatron")).eager_gates);
+  CHECK(conventions_of(parse_parallelism("framework=megatron")).fused_gates);
+}
+
+// All tensors are [4, 8] in bf16: 64 bytes. Operators: 0 and 1 linear, 2 the activation, 3 the product.
+TEST_CASE("a gated layer is one kernel with Megatron-LM and torch.compile, else the activation and the product") {
+  const auto graph_of = [](const std::string& activation, const std::string& inputs, const std::string& last) {
+    const std::string linear = R"("type":"linear","inputs":["x"],"attributes":{"out_features":8,"bias":false}})";
+    return parse_graph(parse_json(graph_text(R"({"name":"gate",)" + linear + R"(,{"name":"up",)" + linear +
+                                                 R"(,{"name":"act","type":")" + activation +
+                                                 R"(","inputs":["gate"]},{"name":"product","type":"mul","inputs":[)" +
+                                                 inputs + R"(]},{"name":"last",)" + last +
+                                                 R"(},{"name":"loss","type":"softmax_cross_entropy",
+                                                 "inputs":["last","label"]})",
+                                             R"({"name":"x","shape":["batch",8],"dtype":"f32"})"),
+                                  "graph"),
+                       4, DataType::bf16);
+  };
+  const std::string once = R"("type":"identity","inputs":["product"])",
+                    twice = R"("type":"add","inputs":["product","act"])";
+  const Graph plain = graph_of("silu", R"("act","up")", once);
+  const auto arrays = [](const Graph& graph, int op, Phase phase, const std::string& settings) {
+    const FrameworkConventions conventions = conventions_of(parse_parallelism(settings));
+    return bytes_of(with_conventions(graph, conventions), op, phase, conventions) / 64;
+  };
+  for (const std::string settings : {"framework=megatron", "framework=fsdp", "framework=deepspeed,swiglu_fusion=on"}) {
+    CAPTURE(settings);
+    CHECK(arrays(plain, 2, Phase::forward, settings) == 0);
+    CHECK(arrays(plain, 2, Phase::backward, settings) == 0);
+    CHECK(arrays(plain, 3, Phase::forward, settings) == Approx(3));
+    CHECK(arrays(plain, 3, Phase::backward, settings) == Approx(5));
+  }
+  for (const std::string settings : {"framework=megatron,swiglu_fusion=off", "framework=deepspeed"}) {
+    CAPTURE(settings);
+    CHECK(arrays(plain, 2, Phase::forward, settings) == Approx(2));
+    CHECK(arrays(plain, 2, Phase::backward, settings) == Approx(3));
+    CHECK(arrays(plain, 3, Phase::forward, settings) == Approx(3));
+    CHECK(arrays(plain, 3, Phase::backward, settings) == Approx(6 + 4));  // two kernels, and a copy into one array
+  }
+  CHECK(arrays(plain, 3, Phase::backward, "framework=fsdp,compile=off") == Approx(6));
+  CHECK(arrays(plain, 3, Phase::backward, "framework=composer") == Approx(6));
+
+  const FrameworkConventions fused = conventions_of(parse_parallelism("framework=megatron"));
+  for (const std::string activation : {"silu", "gelu", "relu", "sigmoid"})
+    for (const int input : {0, 1}) {
+      CAPTURE(activation, input);
+      const Graph graph =
+          with_conventions(graph_of(activation, input == 0 ? R"("act","up")" : R"("up","act")", once), fused);
+      const OperatorDefinition &act = *graph.operators[2].definition, &product = *graph.operators[3].definition;
+      CHECK(act.backward_reads_input(0));
+      CHECK(!act.backward_reads_output());
+      CHECK(product.backward_reads_input(1 - input));
+      CHECK(!product.backward_reads_input(input));
+    }
+  // What something else reads is written.
+  CHECK(arrays(graph_of("silu", R"("act","up")", twice), 2, Phase::forward, "framework=megatron") == Approx(2));
+  CHECK(arrays(graph_of("tanh", R"("act","up")", once), 2, Phase::forward, "framework=megatron") == Approx(2));
+}
+
+TEST_CASE("norm_fusion, rope_fusion and swiglu_fusion are settings of frameworks, and follow compile") {
+  CHECK(to_string(parse_parallelism("framework=megatron,rope_fusion=off,swiglu_fusion=off"))
+            .ends_with(",rope_fusion=off,swiglu_fusion=off"));
+  CHECK(to_string(parse_parallelism("framework=deepspeed,rope_fusion=on,swiglu_fusion=on"))
+            .ends_with(",rope_fusion=on,swiglu_fusion=on"));
+  CHECK(to_string(parse_parallelism("framework=fsdp,compile=off,norm_fusion=on")).ends_with(",norm_fusion=on"));
+  for (const std::string same :
+       {"framework=megatron,norm_fusion=on,rope_fusion=on,swiglu_fusion=on",
+        "framework=deepspeed,norm_fusion=on,rope_fusion=off,swiglu_fusion=off",
+        "framework=fsdp,compile=off,norm_fusion=off,rope_fusion=off,swiglu_fusion=off", "framework=composer"})
+    CHECK(to_string(parse_parallelism(same)).find("fusion") == std::string::npos);
+  for (const std::string without : {"", "framework=internevo,"})
+    CHECK_THROWS_WITH(
+        parse_parallelism(without + "swiglu_fusion=on"),
+        "swiglu_fusion: says which kernels a framework has, and framework is none of megatron, deepspeed, "
+        "fsdp, composer");
+  CHECK_THROWS_WITH(parse_parallelism("framework=megatron,rope_fusion=yes"),
+                    "rope_fusion: found \"yes\", expected one of on, off");
 }
 
 // Queries, keys and values are 2 * 16 * 3 * 8 = 768 elements, the output is 256, queries and keys are 512.
@@ -502,6 +619,9 @@ TEST_CASE("padded sequences are gathered and scattered, queries and keys turned,
   CHECK(moved(turned, false, "framework=fsdp,compile=off") == 20 * 512);
   CHECK(moved(turned, true, "framework=fsdp,compile=off") == 20 * 512);
   CHECK(moved(turned, true, "framework=fsdp,compile=off,recompute=selective") == 2 * 20 * 512);
+  CHECK(moved(turned, true, "framework=megatron") == 2 * 2 * 512);
+  CHECK(moved(turned, false, "framework=megatron,rope_fusion=off") == 24 * 512);
+  CHECK(moved(turned, true, "framework=deepspeed") == 34 * 512);
   const OperatorDefinition& attention = *graph.operators[1].definition;
   FrameworkConventions conventions;
   const int64_t kept = framework_workspace_bytes(attention, attention.whole(), conventions);
@@ -618,6 +738,9 @@ TEST_CASE("compile=off makes RMS norms sequences of elementwise kernels, and no 
   };
   CHECK(bytes("rms_norm", Phase::forward, "framework=fsdp,compile=off") == Approx(32 * 36).epsilon(1e-3));
   CHECK(bytes("rms_norm", Phase::backward, "framework=fsdp,compile=off") == Approx(32 * 92).epsilon(1e-3));
+  CHECK(bytes("rms_norm", Phase::forward, "framework=megatron,norm_fusion=off") == Approx(32 * 36).epsilon(1e-3));
+  CHECK(bytes("rms_norm", Phase::forward, "framework=fsdp,compile=off,norm_fusion=on") ==
+        bytes("rms_norm", Phase::forward, "framework=fsdp"));
   for (const Phase phase : {Phase::forward, Phase::backward}) {
     CHECK(bytes("rms_norm", phase, "framework=fsdp") < 32 * 20);
     CHECK(bytes("layer_norm", phase, "framework=composer,compile=off") ==
