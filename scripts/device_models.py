@@ -50,6 +50,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 MICROBENCHMARKS = ROOT / "topologies" / "microbenchmarks"
 OUTPUT = ROOT / "search" / "discovery" / "measured_rates.inc"
 PEAK_BF16 = {"a100": 312.0, "h100": 989.5}  # as in search/discovery/datasheets.cpp
+NVLINK_GB_PER_S = {"a100": 300.0, "h100": 450.0}  # in one direction, as in search/discovery/presets.cpp
 MEMORY_GB_PER_S = {"a100": 2039.0, "h100": 3350.0}
 LASTING_TFLOPS = {"a100": 271.2, "h100": 794.5}  # products in bf16, with warm-up: see above
 CARDS_GB_PER_S = {"A100 PCIe 80GB": 1935.0, "A100 SXM 40GB": 1555.0, "B200": 8000.0, "H100 SXM": 3350.0}  # datasheets
@@ -172,7 +173,7 @@ def line(points):
 
 
 def nvlink(model):
-    """Of one link between a GPU and the switch: a ring's step crosses two."""
+    """Of one link between a GPU and the switch, its rate as a share of NVLink's: a ring's step crosses two."""
     gpus, latencies, rates = 8, [], []
     for op, passes in (("all_gather", 1), ("reduce_scatter", 1), ("all_reduce", 2)):
         points = [(passes * (gpus - 1) / gpus * float(row["bytes"]), float(row["latency_us"]))
@@ -182,7 +183,7 @@ def nvlink(model):
         latency_us, us_per_byte = line(points)
         latencies.append(latency_us / (passes * (gpus - 1)) / 2)
         rates.append(1e-3 / us_per_byte)
-    return {"all_reduce_gb_per_s": round(statistics.mean(rates), 1),
+    return {"all_reduce_share": round(statistics.mean(rates) / NVLINK_GB_PER_S[model], 4),
             "all_reduce_latency_us": round(statistics.mean(latencies), 2)}
 
 

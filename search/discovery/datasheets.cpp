@@ -23,12 +23,18 @@ constexpr GpuDatasheet datasheets[] = {
     {"a30", "", 10.3, 82, 165, 933, 24, "NVIDIA A30 datasheet"},
     {"a40", "", 37.4, 74.8, 149.7, 696, 48, "NVIDIA A40 datasheet"},
     {"a100", "40gb", 19.5, 156, 312, 1555, 40, "NVIDIA A100 datasheet, 40 GB"},
+    {"a100", "pcie", 19.5, 156, 312, 1935, 80, "NVIDIA A100 datasheet, PCIe of 80 GB"},
     {"a100", "", 19.5, 156, 312, 2039, 80, "NVIDIA A100 datasheet, SXM4 of 80 GB"},
+    {"a800", "40gb", 19.5, 156, 312, 1555, 40, "NVIDIA A800 datasheet, PCIe of 40 GB"},
+    {"a800", "pcie", 19.5, 156, 312, 1935, 80, "NVIDIA A800 datasheet, PCIe of 80 GB"},
+    {"a800", "", 19.5, 156, 312, 2039, 80, "NVIDIA A800 datasheet, SXM4 of 80 GB"},
     {"l4", "", 30.3, 60, 121, 300, 24, "NVIDIA L4 datasheet"},
     {"l40", "", 90.5, 90.5, 181.05, 864, 48, "NVIDIA L40 datasheet"},
     {"l40s", "", 91.6, 183, 362.05, 864, 48, "NVIDIA L40S datasheet"},
     {"h100", "pcie", 51, 378, 756, 2000, 80, "NVIDIA H100 datasheet, PCIe"},
     {"h100", "", 67, 494.5, 989.5, 3350, 80, "NVIDIA H100 datasheet, SXM5 of 80 GB"},
+    {"h800", "pcie", 51, 378, 756, 2000, 80, "NVIDIA H800 datasheet, PCIe"},
+    {"h800", "", 67, 494.5, 989.5, 3350, 80, "NVIDIA H800 datasheet, SXM5 of 80 GB"},
     {"h200", "", 67, 494.5, 989.5, 4800, 141, "NVIDIA H200 datasheet, SXM5"},
 };
 

@@ -35,7 +35,8 @@ class Topology(JsonFile):
 
     @classmethod
     def preset(cls, name: str, nodes: int = 1, **flags: Any) -> "Topology":
-        """Machines that are sold: "dgx-a100-40gb", "dgx-a100-80gb", "dgx-h100" or "hgx-h200".
+        """Machines that are sold: "dgx-a100-40gb", "dgx-a100-80gb", "dgx-a800", "dgx-h100", "dgx-h800" or
+        "hgx-h200".
 
         Args:
             name: name of the preset.

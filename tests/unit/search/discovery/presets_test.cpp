@@ -53,6 +53,27 @@ TEST_CASE("presets: a name that is not known") {
   }
 }
 
+TEST_CASE("presets: A800 and H800 are A100 and H100 with fewer links, H200 is H100 with another memory") {
+  const auto alike = [](const std::string& name, const std::string& of, double nvlink_share) {
+    CAPTURE(name);
+    const Topology made = topology({name, 1, 8, 0}), known = topology({of, 1, 8, 0});
+    CHECK(made.models[0].peak_bf16_tflops == known.models[0].peak_bf16_tflops);
+    CHECK(made.models[0].efficiency.products->share(4096, 1 << 24) ==
+          known.models[0].efficiency.products->share(4096, 1 << 24));
+    CHECK(made.models[0].efficiency.memory == known.models[0].efficiency.memory);
+    REQUIRE(made.channels.size() == known.channels.size());
+    for (const int channel : made.channels.indices()) {
+      const Channel &own = made.channels[channel], &other = known.channels[channel];
+      CHECK(own.bandwidth_gb_per_s == Approx(nvlink_share * other.bandwidth_gb_per_s));
+      CHECK(own.all_reduce_gb_per_s == Approx(nvlink_share * other.all_reduce_gb_per_s));
+    }
+  };
+  alike("dgx-a800", "dgx-a100-80gb", 2.0 / 3);
+  alike("dgx-h800", "dgx-h100", 4.0 / 9);
+  alike("hgx-h200", "dgx-h100", 1);
+  CHECK(topology({"hgx-h200"}).models[0].memory_gb_per_s == 4800);
+}
+
 // Of topologies/microbenchmarks/nccl-h100-multinode-autoparallel.csv: rings of 8 GPUs a node, whose bandwidth large
 // messages reach to 87 %.
 TEST_CASE("presets: all-gathers among nodes take the times of NCCL's rings") {
@@ -73,8 +94,8 @@ TEST_CASE("presets: all-gathers among nodes take the times of NCCL's rings") {
   }
 }
 
-TEST_CASE("presets: kernels of A100 and H100 reach a share of the peak rates") {
-  for (const std::string name : {"dgx-a100-40gb", "dgx-a100-80gb", "dgx-h100"}) {
+TEST_CASE("presets: kernels reach a share of the peak rates") {
+  for (const std::string& name : preset_names()) {
     CAPTURE(name);
     const DeviceModel model = topology({name, 1, 0, 0}).models[0];
     REQUIRE(model.efficiency.products);
