@@ -92,6 +92,9 @@ struct StrategySettings {
   // Else gradients, if they are not sharded, are reduced when a device's last backward pass is complete. That costs a
   // pipeline little, whose stages end one after the other; reductions would delay what they send to each other.
   bool overlaps_reductions = true;
+  // How many devices exchange over an edge by a collective at least. Not in strategy files: predictions of frameworks,
+  // which call NCCL's collectives for two devices, too.
+  int least_collective_size = 3;
   // The graph of a strategy file has the types that follow from it.
   Precision precision = Precision::fp32;
   bool operator==(const StrategySettings&) const = default;

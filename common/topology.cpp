@@ -207,7 +207,7 @@ class TopologyParser {
     if (const auto collectives = place.find("collectives")) efficiency.collectives = collectives->as_number(0, 0.99);
     if (const auto attention = place.find("attention"))
       for (const JsonPlace& kind : attention->items()) {
-        kind.allow_keys({"head_channels", "causal", "by_length", "generation", "triton", "forward"},
+        kind.allow_keys({"head_channels", "causal", "by_length", "generation", "triton", "cudnn", "forward"},
                         "key of attention's efficiency");
         KernelEfficiency::Attention& known = efficiency.attention.emplace_back();
         known.head_channels = kind.at("head_channels").as_integer(1, 1 << 20);
@@ -216,6 +216,7 @@ class TopologyParser {
         if (const auto generation = kind.find("generation"))
           known.generation = static_cast<int>(generation->as_integer(1, 100));
         if (const auto triton = kind.find("triton")) known.triton = triton->as_bool();
+        if (const auto cudnn = kind.find("cudnn")) known.cudnn = cudnn->as_bool();
         if (const auto forward = kind.find("forward")) known.forward = forward->as_number(0.5, 10);
       }
     return efficiency;

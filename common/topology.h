@@ -29,6 +29,7 @@ struct KernelEfficiency {
     Table by_length;      // of forward and backward together
     int generation = 2;   // of FlashAttention
     bool triton = false;  // its algorithm, written in Triton
+    bool cudnn = false;   // kernels of cuDNN
     double forward = 1;   // rate of the forward pass over that of both together
     // Forward has two products, backward five.
     double backward() const { return 5 / (7 - 2 / forward); }

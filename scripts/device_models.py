@@ -21,6 +21,8 @@ What is taken from where:
                     follows from Dao 2023 (arXiv 2307.08691, sections 1 and 4.1): up to 230 TFLOP/s forward and 63 % of
                     312 backward; of the first generation 30 to 50 % forward and 25 to 35 % backward; written in Triton,
                     the second generation is 1.3 to 1.5 times as fast forward and about twice as fast backward
+                    cuDNN's kernels (attention-cudnn.csv, cuDNN 9.19 on H200, for H100; heads of 64 channels by
+                    attention-flash.csv); those of 2024 reached 0.8 of these rates forward (the same file)
   variation         of products from GPU to GPU: standard deviation of the times of the GPUs of a cluster, without
                     outliers (more than 1.5 interquartile ranges beyond the quartiles), over the median
                     (products-by-gpu.csv: SGEMM on V100 SXM2 at their power limit; the same is taken for A100 and H100
@@ -122,6 +124,30 @@ def passes(forward_over_backward):
     return forward_over_backward * backward, backward
 
 
+def cudnn_attention(model):
+    """cuDNN's kernels, for H100 by those of H200, which has its chip. Heads of 64 channels were measured forward alone,
+    by others: the share of the rate of 128 channels that they reach."""
+    if model != "h100":
+        return []
+    forward_rates = {(int(row["head_dim"]), int(row["seq"])): float(row["tflops"])
+                     for row in rows("attention-flash.csv") if row["kernel"] == "cuDNN"}
+    tables = {(channels, causal): [] for channels in (64, 128) for causal in (False, True)}
+    forward_over_both = []
+    for row in rows("attention-cudnn.csv"):
+        length, forward, backward = (float(row[key]) for key in ("q_seqlen", "fwd_tflops", "bwd_tflops"))
+        both = 7 / (2 / forward + 5 / backward)
+        forward_over_both.append(forward / both)
+        causal = row["attn_mask"] != "no_mask"
+        tables[128, causal].append((int(length), both / PEAK_BF16[model]))
+        nearest = min((seq for _, seq in forward_rates), key=lambda seq: abs(math.log(seq / length)))
+        narrow = forward_rates[64, nearest] / forward_rates[128, nearest]
+        tables[64, causal].append((int(length), narrow * both / PEAK_BF16[model]))
+    return [{"generation": 2, "cudnn": True, "head_channels": channels, "causal": causal,
+             "forward": round(statistics.mean(forward_over_both), 3),
+             "by_length": [[length, round(share, 3)] for length, share in sorted(table)]}
+            for (channels, causal), table in sorted(tables.items())]
+
+
 def attention(model):
     second, first = flash(model, 2), flash("a100", 1)
     reference = flash("a100", 2)
@@ -137,10 +163,11 @@ def attention(model):
     forward, backward = (rate / SECOND_OVER_TRITON[name]
                          for rate, name in zip(passes(FORWARD_OVER_BACKWARD[2]), ("forward", "backward")))
     both = 7 / (2 / forward + 5 / backward)
-    return known + [{"generation": 1, "triton": True, "head_channels": channels, "causal": causal,
-                     "forward": round(forward / both, 3),
-                     "by_length": [[length, round(both * share, 3)] for length, share in sorted(table.items())]}
-                    for generation, (channels, causal), table in tables if generation == 2]
+    triton = [{"generation": 1, "triton": True, "head_channels": channels, "causal": causal,
+               "forward": round(forward / both, 3),
+               "by_length": [[length, round(both * share, 3)] for length, share in sorted(table.items())]}
+              for generation, (channels, causal), table in tables if generation == 2]
+    return known + triton + cudnn_attention(model)
 
 
 def memory(model):

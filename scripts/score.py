@@ -92,7 +92,8 @@ def attention_of(row):
     if "llm-foundry" in source:
         triton = "triton" in text or number(row, "gpus") < 128 or row["model"] in ("mpt-13b", "mpt-30b")
         return "triton" if triton else "varlen"
-    return "triton" if "triton" in text else "flash1" if "internevo" in source else "fused"
+    return ("triton" if "triton" in text else "flash1" if "internevo" in source else
+            "cudnn" if "cuDNN" in text else "flash2")
 
 
 def fused_loss_of(row):

@@ -168,7 +168,13 @@ class Megatron {
     read_what_is_refused();
     read_sharding();
     read_recomputation();
-    if (text("--attention-backend", "auto") == "unfused") own.attention = "stored";
+    const std::map<std::string, std::string> backends = {
+        {"auto", "fused"}, {"flash", "flash2"}, {"fused", "cudnn"}, {"unfused", "stored"}, {"local", "stored"}};
+    const auto backend = backends.find(text("--attention-backend", has("--use-flash-attn") ? "flash" : "auto"));
+    if (backend == backends.end())
+      fail("--attention-backend: found \"" + text("--attention-backend", "") +
+           "\", expected one of auto, flash, fused, unfused, local");
+    own.attention = backend->second;
     own.fused_loss = has("--cross-entropy-loss-fusion");
     own.overlaps_reductions = has("--overlap-grad-reduce");
     own.overlaps_gathers = has("--overlap-param-gather");
@@ -179,15 +185,15 @@ class Megatron {
     if (has("--grad-reduce-in-bf16")) own.reduce = "bf16";
     if (has("--bf16") || has("--fp16")) result_.precision = Precision::bf16;
     if (has("--fp16")) result_.notes.push_back("--fp16: predicted as bf16, without the scaling of the loss");
-    // With sequence parallelism Megatron-LM overlaps them all the same.
-    if (has("--no-async-tensor-model-parallel-allreduce") && own.tensor > 1 && !own.sequence_parallel)
-      own.overlaps_input_gradients = false;
     if (has("--no-rope-fusion")) own.fuses_rope = false;
     if (has("--no-bias-swiglu-fusion")) own.fuses_swiglu = false;
     const std::string optimizer = text("--optimizer", "adam");
     if (optimizer != "adam" && optimizer != "sgd") fail("--optimizer: found \"" + optimizer + "\", expected adam, sgd");
     result_.optimizer = optimizer == "adam" ? "adamw" : optimizer;
     own.sequence_parallel = own.tensor == 1 || has("--sequence-parallel");
+    // With sequence parallelism Megatron-LM overlaps them all the same.
+    if (has("--no-async-tensor-model-parallel-allreduce") && own.tensor > 1 && !own.sequence_parallel)
+      own.overlaps_input_gradients = false;
     own.overlaps_tensor_parallel = own.tensor > 1 && has("--tp-comm-overlap");
     if (own.overlaps_tensor_parallel && !own.sequence_parallel) fail("--tp-comm-overlap: needs --sequence-parallel");
     return std::move(result_);

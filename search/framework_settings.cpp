@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <map>
 
 #include "common/json_file.h"
 
@@ -81,7 +82,9 @@ FrameworkSettings megatron_arguments(const Parallelism& plan, const Graph& graph
   else if (plan.recompute)
     text += "--recompute-granularity full\n--recompute-method uniform\n--recompute-num-layers 1\n";
   else if (plan.selective && plan.attention == "stored") text += "--recompute-granularity selective\n";
-  if (plan.attention == "stored") text += "--attention-backend unfused\n";
+  const std::map<std::string, std::string> backends = {{"stored", "unfused"}, {"flash2", "flash"}, {"cudnn", "fused"}};
+  if (const auto backend = backends.find(plan.attention); backend != backends.end())
+    text += "--attention-backend " + backend->second + "\n";
   if (plan.fused_loss) text += "--cross-entropy-loss-fusion\n";
   if (overlaps_reductions(plan)) text += "--overlap-grad-reduce\n";
   if (gathers_for_forward(plan)) text += "--overlap-param-gather\n";
@@ -107,6 +110,8 @@ void add_optimizer_and_limits(FrameworkSettings& settings, const Parallelism& pl
   else if (graph.optimizer)
     settings.text += std::string("\n[optimizer]\nname = \"") +
                      (graph.optimizer->kind == OptimizerKind::adam ? "Adam" : "AdamW") + "\"\n";
+  if (plan.attention == "flash2" || plan.attention == "cudnn")
+    settings.not_there.push_back("attention=" + plan.attention + ": which kernels attention has is not said");
   if (plan.attention == "stored")
     settings.not_there.push_back("attention=stored: torchtitan's attention does not store its probabilities");
   if (plan.fused_loss) settings.not_there.push_back("loss=fused: which kernels the loss has is not said");

@@ -110,18 +110,17 @@ bool all_differ(const Vector<int32_t>& parts, const Vector<Block>& blocks) {
 bool one_end_is_single(int64_t producers, int64_t consumers, bool sums) {
   return (sums ? consumers : producers) == 1 && std::max(producers, consumers) > 1;
 }
-bool ends_are_alike_or_large(int64_t producers, int64_t consumers, bool sums) {
-  return (producers == consumers && producers >= static_cast<int64_t>(least_collective_size)) ||
-         (!sums && producers * consumers >= large_exchange);
+bool ends_are_alike_or_large(int64_t producers, int64_t consumers, bool sums, int least_size) {
+  return (producers == consumers && producers >= least_size) || (!sums && producers * consumers >= large_exchange);
 }
 
 // Is there a collective for it, if the devices fit?
-bool fits_collective(const Exchange& exchange, int writers) {
+bool fits_collective(const Exchange& exchange, int writers, int least_size) {
   const int producers = exchange.producers.count(), consumers = exchange.consumers.count();
   if (exchange.sums && producers != writers) return false;  // several sums
   if (exchange.reading == Exchange::Reading::other) return false;
   return (exchange.reading == Exchange::Reading::whole && one_end_is_single(producers, consumers, exchange.sums)) ||
-         ends_are_alike_or_large(producers, consumers, exchange.sums);
+         ends_are_alike_or_large(producers, consumers, exchange.sums, least_size);
 }
 
 // The devices of these parts, ascending; none if several are on one.
@@ -150,7 +149,7 @@ Vector<DeviceId> united(const Vector<int32_t>& producers, const Vector<DeviceId>
   return all;
 }
 
-// With fewer holders than least_collective_size: none.
+// With fewer holders than a collective has at least: none.
 Collective collective_of(const EdgeExchanges& edge, const Exchange& exchange, const Vector<DeviceId>& producers,
                          const Vector<DeviceId>& consumers) {
   using Reading = Exchange::Reading;
@@ -200,14 +199,15 @@ CollectiveKind reversed(CollectiveKind kind) {
   }
 }
 
-bool may_be_collective(int64_t producers, int64_t consumers, bool sums) {
-  return one_end_is_single(producers, consumers, sums) || ends_are_alike_or_large(producers, consumers, sums);
+bool may_be_collective(int64_t producers, int64_t consumers, bool sums, int least_size) {
+  return one_end_is_single(producers, consumers, sums) ||
+         ends_are_alike_or_large(producers, consumers, sums, least_size);
 }
 
-EdgeExchanges find_exchanges(const EdgeBlocks& blocks) {
+EdgeExchanges find_exchanges(const EdgeBlocks& blocks, int least_size) {
   const auto& [written, read, writers, type] = blocks;
   const int producers = written.count(), consumers = read.count();
-  if (std::max(producers, consumers) < static_cast<int>(least_collective_size)) return {};
+  if (std::max(producers, consumers) < least_size) return {};
   if (writers == 1 && written == read) return {};  // part by part
   Vector<Block> not_empty = read;
   std::erase_if(not_empty, [](const Block& block) { return block.empty(); });
@@ -253,17 +253,17 @@ EdgeExchanges find_exchanges(const EdgeBlocks& blocks) {
     if (exchange.reading == Exchange::Reading::other && runs->read_apart && read_bytes[e] == exchange.bytes &&
         all_differ(exchange.consumers, read))
       exchange.reading = Exchange::Reading::disjoint;
-    if (!fits_collective(exchange, writers)) return {};
+    if (!fits_collective(exchange, writers, least_size)) return {};
   }
   return result;
 }
 
 Vector<Collective> collectives_of(const EdgeExchanges& edge, const Vector<DeviceId>& producers,
-                                  const Vector<DeviceId>& consumers) {
+                                  const Vector<DeviceId>& consumers, int least_size) {
   Vector<Collective> result;
   for (const Exchange& exchange : edge.exchanges) {
     result.push_back(collective_of(edge, exchange, producers, consumers));
-    if (result.back().holders.size() < least_collective_size) return {};
+    if (result.back().holders.count() < least_size) return {};
   }
   return result;
 }

@@ -42,8 +42,8 @@ constexpr bool receives_packed(CollectiveKind kind) {
   return kind == CollectiveKind::all_to_all || kind == CollectiveKind::all_gather;
 }
 
-constexpr int64_t large_exchange = 1024;     // pairs of parts
-constexpr size_t least_collective_size = 3;  // devices
+constexpr int64_t large_exchange = 1024;  // pairs of parts
+constexpr int least_collective_size = 3;  // devices: two exchange as well by transfers, without waiting together
 
 struct Exchange {
   enum class Reading : uint8_t { whole, disjoint, other };  // of the producers' blocks, by the consumers
@@ -56,7 +56,7 @@ struct Exchange {
 };
 
 // The exchanges of an edge under given degrees, in the order of their first consumers. None where some exchange is
-// incomplete (halos) or of two parts.
+// incomplete (halos), or of fewer parts than a collective has devices at least.
 struct EdgeExchanges {
   Vector<Exchange> exchanges;
   Vector<int32_t> of_producer, of_consumer;  // [part]: its exchange; -1: none, nothing of it is read, it reads nothing
@@ -67,8 +67,8 @@ struct EdgeExchanges {
   }
 };
 // Can there be a collective for an exchange of so many parts, whatever they read and where they are?
-bool may_be_collective(int64_t producers, int64_t consumers, bool sums);
-EdgeExchanges find_exchanges(const EdgeBlocks& blocks);
+bool may_be_collective(int64_t producers, int64_t consumers, bool sums, int least_size = least_collective_size);
+EdgeExchanges find_exchanges(const EdgeBlocks& blocks, int least_size = least_collective_size);
 
 // One exchange among the devices that its parts are on.
 struct Collective {
@@ -82,6 +82,6 @@ struct Collective {
 };
 // One a exchange; none where the edge has transfers.
 Vector<Collective> collectives_of(const EdgeExchanges& exchanges, const Vector<DeviceId>& producers,
-                                  const Vector<DeviceId>& consumers);
+                                  const Vector<DeviceId>& consumers, int least_size = least_collective_size);
 
 }  // namespace ff

@@ -15,7 +15,8 @@ TaskGraphBuilder::TaskGraphBuilder(const Graph& graph, const StrategySettings& s
       recomputed_(settings.recompute.empty() ? Vector<bool>() : recomputed_operators(graph, settings.recompute)),
       computed_again_(recomputed_.empty() ? Vector<bool>() : ff::computed_again(graph, recomputed_)),
       micro_batches_(settings.micro_batches), replicas_(replicas), overlaps_reductions_(settings.overlaps_reductions),
-      edges_(edges_of(graph)), groups_(parameter_groups(graph)) {
+      least_collective_size_(settings.least_collective_size), edges_(edges_of(graph)),
+      groups_(parameter_groups(graph)) {
   const std::string of = "graph \"" + graph.name + '"';
   check_room_in_keys(of, "operators", graph.operators.count(), most_key_subjects);
   check_room_in_keys(of, "edges", edges_.count(), most_key_subjects);
@@ -91,14 +92,16 @@ std::shared_ptr<const EdgeExchanges> TaskGraphBuilder::exchanges(int edge, const
     for (auto& cache : exchange_cache_) cache.clear();
     cached_exchange_parts_ = 0;
   }
-  auto result = std::make_shared<const EdgeExchanges>(find_exchanges(blocks(edge, producer, consumer)));
+  auto result =
+      std::make_shared<const EdgeExchanges>(find_exchanges(blocks(edge, producer, consumer), least_collective_size_));
   cached_exchange_parts_ += 8 + result->of_producer.size() + result->of_consumer.size();
   return exchange_cache_[edge].emplace(key_, std::move(result)).first->second;
 }
 
 Vector<Collective> TaskGraphBuilder::collectives(int edge, const Strategy& strategy) {
   const Configuration &producer = strategy[edges_[edge].producer], &consumer = strategy[edges_[edge].consumer];
-  return collectives_of(*exchanges(edge, producer.degrees, consumer.degrees), producer.devices, consumer.devices);
+  return collectives_of(*exchanges(edge, producer.degrees, consumer.degrees), producer.devices, consumer.devices,
+                        least_collective_size_);
 }
 
 Block TaskGraphBuilder::region(int edge, const BlockPair& pair, const Strategy& strategy) const {

@@ -79,7 +79,8 @@ class AnalyticKernel {
     const auto distance = [&](const KernelEfficiency::Attention& one) {
       return std::abs(std::log(static_cast<double>(one.head_channels) / static_cast<double>(work.head_channels))) +
              100 * (2 * std::abs(one.generation - conventions_.flash_attention) +
-                    (one.triton == conventions_.triton_attention ? 0 : 1));
+                    (one.triton == conventions_.triton_attention ? 0 : 1) +
+                    (one.cudnn == conventions_.cudnn_attention ? 0 : 1));
     };
     for (const KernelEfficiency::Attention& one : known_.attention)
       if (one.causal == work.causal && (!nearest || distance(one) < distance(*nearest))) nearest = &one;
@@ -88,7 +89,10 @@ class AnalyticKernel {
     const double us = flops / (model_.peak_bf16_tflops * share * 1e6);
     say(us, [&] {
       return "attention, " + digits(flops) + " operations at " + digits(share) + " (length " +
-             std::to_string(work.length) + (nearest ? ", FlashAttention-" + std::to_string(nearest->generation) : "") +
+             std::to_string(work.length) +
+             (!nearest         ? ""
+              : nearest->cudnn ? ", cuDNN"
+                               : ", FlashAttention-" + std::to_string(nearest->generation)) +
              (nearest && nearest->triton ? " in Triton" : "") + ") of " + digits(model_.peak_bf16_tflops) + " TFLOP/s";
     });
     return us;

@@ -23,6 +23,8 @@ struct FrameworkConventions {
   // Else: which generation of FlashAttention's kernels, and whether those written in Triton.
   int flash_attention = 2;
   bool triton_attention = false;
+  // Those of cuDNN, where their rates are known.
+  bool cudnn_attention = false;
   // Sequences are gathered from padded ones in front of attention, and scattered again after it: queries, keys, values
   // and the output each by a call of flash_attn.bert_padding (flash_attn_fn of llm-foundry's attention.py until January
   // 2024, where nothing is padded either).

@@ -292,7 +292,7 @@ Parallelism parse_parallelism(const std::string& text) {
       result.selective = kind == "selective";
     } else if (key == "sequence_parallel") sequence_parallel = one_of(key, value, {"on", "off"}) == "on";
     else if (key == "attention")
-      result.attention = one_of(key, value, {"fused", "varlen", "flash1", "triton", "stored"});
+      result.attention = one_of(key, value, {"fused", "flash2", "cudnn", "varlen", "flash1", "triton", "stored"});
     else if (key == "reduce") result.reduce = one_of(key, value, {"f32", "bf16"});
     else if (key == "overlap_grad_reduce") result.overlaps_reductions = one_of(key, value, {"on", "off"}) == "on";
     else if (key == "overlap_param_gather") result.overlaps_gathers = one_of(key, value, {"on", "off"}) == "on";
@@ -380,6 +380,8 @@ FrameworkConventions conventions_of(const Parallelism& parallelism, int64_t batc
   result.stored_attention = parallelism.attention == "stored";
   result.recomputes_attention = result.stored_attention && parallelism.selective;
   result.triton_attention = parallelism.attention == "triton";
+  result.cudnn_attention =
+      parallelism.attention == "cudnn" || (parallelism.attention == "fused" && parallelism.framework == "megatron");
   result.flash_attention = parallelism.attention == "flash1" || result.triton_attention ? 1 : 2;
   result.gathers_padded = parallelism.attention == "varlen";
   if (parallelism.framework == "none") return result;
@@ -545,6 +547,7 @@ ParallelPlan plan_of(Parallelism& parallelism, const Graph& graph, const Topolog
   ParallelPlan plan;
   plan.settings.synchronization = parallelism.synchronization;
   plan.settings.overlaps_reductions = overlaps_reductions(parallelism);
+  if (parallelism.framework != "none") plan.settings.least_collective_size = 2;
   plan.settings.micro_batches = static_cast<int>(batch / parallelism.data / parallelism.micro_batch);
   if (parallelism.recompute)
     plan.settings.recompute = recomputation_of_layers(

@@ -31,10 +31,11 @@
 //   ep                 data-parallel groups that split the experts, neighbouring ones (GShard: Lepikhin et al. 2020)
 //   cp                 devices that split the length of every operator, attention's queries too (context parallelism:
 //                      Liu et al. 2023, arXiv 2310.01889)
-//   attention          fused: no probabilities are stored; flash1: the same, at the rates of FlashAttention's first
-//                      generation, whose successor is fused; triton: the same, written in Triton; varlen: fused, of
-//                      sequences that are gathered from padded ones and scattered again; stored: they are, as far as
-//                      times are concerned
+//   attention          fused: no probabilities are stored, at the rates of FlashAttention-2; with framework=megatron
+//                      of cuDNN, where these are known, as TransformerEngine takes its kernels on H100; flash2, cudnn:
+//                      the one or the other; flash1: of FlashAttention's first generation; triton: of that, written in
+//                      Triton; varlen: flash2, of sequences that are gathered from padded ones and scattered again;
+//                      stored: probabilities are, as far as times are concerned
 //   loss               with a framework: unfused, a sequence of kernels on f32 logits; fused, one kernel that replaces
 //                      the logits by their gradients
 //   framework          whose conventions times follow (cost/conventions.h): none, ffexec's; megatron, fsdp, composer

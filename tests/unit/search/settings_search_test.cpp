@@ -191,6 +191,38 @@ TEST_CASE("with a framework further micro-batches of a pipeline take equally lon
   }
 }
 
+TEST_CASE("with a framework two devices exchange by collectives, and gather inputs again") {
+  const Topology topology = committed_topology("dgx-a100-1");
+  const Graph graph = load_graph(FF_SOURCE_DIR "/graphs/gpt2-small.json", 8);
+  const auto planned = [&](const std::string& settings, const auto& count) {
+    Parallelism parallelism = parse_parallelism("micro_batch=1," + settings);
+    const ParallelPlan plan = plan_of(parallelism, graph, topology);
+    TaskGraphBuilder builder(graph, plan.settings);
+    return count(builder.build(expanded(graph, plan.strategy, plan.settings.micro_batches)));
+  };
+  const auto exchanges = [](const TaskGraph& tasks) {
+    int collectives = 0, transfers = 0;
+    for (const Task& task : tasks.tasks)
+      collectives += is_edge_collective(task.kind), transfers += is_edge_transfer(task.kind);
+    return std::pair(collectives > 0, transfers > 0);
+  };
+  CHECK(planned("tp=2", exchanges) == std::pair(false, true));
+  CHECK(planned("tp=2,framework=megatron", exchanges) == std::pair(true, false));
+  CHECK(planned("tp=2,framework=fsdp", exchanges) == std::pair(true, false));
+  CHECK(planned("tp=4", exchanges) == std::pair(true, false));
+  // With twice the devices a stage's device needs less memory, whether there are two or four of them.
+  const auto memory = [&](const std::string& settings) {
+    const Parallelism parallelism =
+        parse_parallelism("pp=2,micro_batch=1,sharding=none,framework=megatron," + settings);
+    CostOptions costs = analytic();
+    costs.precision = Precision::bf16;
+    return predict_settings(parallelism, graph, topology, costs).memory_bytes;
+  };
+  const int64_t one = memory("tp=1"), two = memory("tp=2"), four = memory("tp=4");
+  CHECK(two < one * 2 / 3);
+  CHECK(four < two * 2 / 3);
+}
+
 TEST_CASE("the search over settings finds what simulating all of them finds", "[slow]") {
   const Graph graph = load_graph(FF_SOURCE_DIR "/graphs/llama-tiny.json", 32);
   Topology topology = committed_topology("dgx-a100-1");

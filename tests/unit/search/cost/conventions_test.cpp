@@ -150,18 +150,18 @@ TEST_CASE("fused attention has a rate for each pass, and one for each kind of ke
   CHECK(known.most_over_both() == 1.25);
 }
 
-TEST_CASE("attention=triton takes rates of kernels written in Triton, attention=flash1 those of CUDA") {
+TEST_CASE("attention says whose kernels' rates count, and with Megatron-LM they are cuDNN's where these are known") {
   const Graph graph = attention_graph("true");
   const OperatorDefinition& attention = *graph.operators[1].definition;
   DeviceModel model;
   model.peak_tflops = model.peak_bf16_tflops = 1;
   model.memory_gb_per_s = 1e6;
-  const auto add = [&](int generation, bool triton, double share) {
-    model.efficiency.attention.push_back({2, true, {{16, share}}, generation, triton, 1});
+  const auto add = [&](int generation, bool triton, bool cudnn, double share) {
+    model.efficiency.attention.push_back({2, true, {{16, share}}, generation, triton, cudnn, 1});
   };
-  add(2, false, 0.5);
-  add(1, false, 0.25);
-  add(1, true, 0.125);
+  add(2, false, false, 0.5);
+  add(1, false, false, 0.25);
+  add(1, true, false, 0.125);
   const double flops = attention.attention_work(attention.whole(), false).flops / 2;
   const auto us = [&](const std::string& settings) {
     return analytic_kernel_us(model, attention, attention.whole(), Phase::forward, {}, Precision::bf16,
@@ -169,6 +169,15 @@ TEST_CASE("attention=triton takes rates of kernels written in Triton, attention=
   };
   CHECK(us("attention=flash1") - us("attention=fused") == Approx(flops * (4 - 2) / 1e6));
   CHECK(us("attention=triton") - us("attention=fused") == Approx(flops * (8 - 2) / 1e6));
+  CHECK(us("attention=cudnn") == us("attention=fused"));  // of which nothing is known yet
+  add(2, false, true, 1);
+  CHECK(us("attention=fused") - us("attention=cudnn") == Approx(flops * (2 - 1) / 1e6));
+  CHECK(us("attention=flash2") == us("attention=fused"));
+  CHECK(us("attention=flash1") - us("attention=flash2") == Approx(flops * (4 - 2) / 1e6));
+  CHECK(us("attention=triton") - us("attention=flash2") == Approx(flops * (8 - 2) / 1e6));
+  CHECK(us("framework=megatron") == us("framework=megatron,attention=cudnn"));
+  CHECK(us("framework=megatron,attention=flash2") - us("framework=megatron") == Approx(flops * (2 - 1) / 1e6));
+  CHECK(us("framework=deepspeed") - us("framework=megatron") == Approx(flops * (2 - 1) / 1e6));
 }
 
 // Two weights of 64 elements, data-parallel on two devices, Adam in bf16. Both have the weights in bf16, 2 bytes, and
