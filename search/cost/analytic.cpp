@@ -38,8 +38,11 @@ class AnalyticKernel {
 
   double kernel_us(const OperatorDefinition& definition, const Block& part, const Work& work, bool backward,
                    bool input_gradients, double tflops, Precision precision) const {
-    if (work.flops == 0 && work.bytes == 0 && conventions_.fused_gates) return 0;  // within the next one's kernel
-    if (definition.is_loss() && definition.counts_correct()) {                     // of classes, by their logits
+    if (work.flops == 0 && work.bytes == 0 && conventions_.fused_gates) {
+      say(0, [] { return std::string("in the kernel of the gate's product"); });
+      return 0;
+    }
+    if (definition.is_loss() && definition.counts_correct()) {  // of classes, by their logits
       const double logits = static_cast<double>(definition.input_block(0, part).volume());
       const double logged = backward ? 0 : conventions_.logged_losses * unfused_loss_forward_bytes;
       const double unfused = backward ? unfused_loss_backward_bytes : unfused_loss_forward_bytes;
@@ -287,7 +290,7 @@ double analytic_kernel_us(const DeviceModel& model, const OperatorDefinition& de
       if (definition.type() == "add" && conventions.autograd_copies) work.bytes = definition.forward_work(part).bytes;
       if (definition.type() == "mul" && !conventions.fused_gates) {
         const double forward_bytes = definition.forward_work(part).bytes;  // three arrays
-        if (conventions.eager_gates) work.bytes = 2 * forward_bytes;
+        if (conventions.autograd_copies) work.bytes = 2 * forward_bytes;
         if (conventions.joined_gates) work.bytes += 4.0 / 3 * forward_bytes;
       }
       return kernel.kernel_us(definition, part, work, true, use.input_gradients, tflops, precision);

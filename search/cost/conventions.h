@@ -35,10 +35,8 @@ struct FrameworkConventions {
   // gradient of a linear layer's bias is a sum over the output's gradient, which is read once more (addmm's backward;
   // Megatron-LM's LinearWithGradAccumulation alike). The two gradients of a tensor that a residual addition and a norm
   // read are added: two arrays are read and one is written; the addition itself has no kernel backward.
+  // The two gradients of an elementwise product are a kernel each, unless gates are fused.
   bool autograd_copies = false;
-  // The two gradients of an elementwise product, as in gated layers, are a kernel each, which reads two arrays and
-  // writes one. Else both are one kernel.
-  bool eager_gates = false;
   // Gated layers are one kernel: of the activation and the product, which is all that is kept (Megatron-LM's
   // bias_swiglu_impl, since January 2024; what torch.compile makes of them). Not those of experts.
   bool fused_gates = false;

@@ -393,7 +393,6 @@ FrameworkConventions conventions_of(const Parallelism& parallelism, int64_t batc
   result.unfused_optimizer = fsdp || internevo;
   result.clips_gradients = true;
   result.autograd_copies = true;
-  result.eager_gates = true;
   result.fused_gates = fuses_swiglu(parallelism);
   result.joined_gates = !fsdp && !internevo;
   result.norms_in_f32 = internevo;
