@@ -96,6 +96,7 @@ FrameworkSettings megatron_arguments(const Parallelism& plan, const Graph& graph
       settings.not_there.push_back("tp_grad_overlap=off: Megatron-LM overlaps with --sequence-parallel all the same");
   }
   if (plan.fuses_rope == false) text += "--no-rope-fusion\n";
+  if (plan.fuses_norms == false) settings.not_there.push_back("norm_fusion=off: which kernels norms have is not said");
   if (plan.fuses_swiglu == false) text += "--no-bias-swiglu-fusion\n";
   if (precision == Precision::bf16) text += "--bf16\n";
   if (graph.optimizer && graph.optimizer->kind == OptimizerKind::sgd) text += "--optimizer sgd\n";
@@ -110,6 +111,12 @@ void add_optimizer_and_limits(FrameworkSettings& settings, const Parallelism& pl
   else if (graph.optimizer)
     settings.text += std::string("\n[optimizer]\nname = \"") +
                      (graph.optimizer->kind == OptimizerKind::adam ? "Adam" : "AdamW") + "\"\n";
+  for (const auto& [key, given] : {std::pair("norm_fusion", plan.fuses_norms),
+                                   {"rope_fusion", plan.fuses_rope},
+                                   {"swiglu_fusion", plan.fuses_swiglu}})
+    if (given)
+      settings.not_there.push_back(std::string(key) + (*given ? "=on" : "=off") +
+                                   ": which kernels are fused is not said, but for [compile]");
   if (plan.attention == "flash2" || plan.attention == "cudnn")
     settings.not_there.push_back("attention=" + plan.attention + ": which kernels attention has is not said");
   if (plan.attention == "stored")

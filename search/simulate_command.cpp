@@ -271,6 +271,26 @@ Evaluator::Details details_of(Evaluator& evaluator, const StrategyFile& file, co
   return details;
 }
 
+// A strategy file is what ffexec runs: where a framework's two devices exchange by a collective, it has transfers, and
+// an issue order of these.
+void write_outputs_of(const SimulateOptions& options, const StrategyFile& file, const SearchReport& report,
+                      Evaluator& evaluator, const Evaluator::Details& details) {
+  const Json kept = options.from_settings() ? Json::object() : kept_provenance(file, options);
+  const auto is_of_two = [](const EdgeCollective& one) {
+    return one.collective.holders.count() < least_collective_size;
+  };
+  if (options.out.empty() ||
+      std::none_of(details.tasks.collectives.begin(), details.tasks.collectives.end(), is_of_two)) {
+    write_outputs(options.out, options.trace, file.strategy, report, evaluator, details, kept);
+    return;
+  }
+  write_outputs("", options.trace, file.strategy, report, evaluator, details, kept);
+  Problem problem = evaluator.problem();
+  problem.settings.least_collective_size = least_collective_size;
+  Evaluator of_file(problem);
+  write_outputs(options.out, "", file.strategy, report, of_file, details_of(of_file, file, options), kept);
+}
+
 }  // namespace
 
 CommandResult run_simulate(const SimulateOptions& options) {
@@ -311,8 +331,7 @@ CommandResult run_simulate(const SimulateOptions& options) {
     write_html_report(options.html, evaluator, file.strategy, details,
                       {report, baseline_alternatives(evaluator, space, report.baselines, no_stop), measured});
   }
-  write_outputs(options.out, options.trace, file.strategy, report, evaluator, details,
-                from_settings ? Json::object() : kept_provenance(file, options));
+  write_outputs_of(options, file, report, evaluator, details);
   CommandResult result{report_to_json(report),
                        report_to_text(report, problem.whole(), problem.topology, file.strategy)};
   if (options.explain_costs) add_explained_costs(result, problem, file.strategy);

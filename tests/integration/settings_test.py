@@ -444,6 +444,17 @@ class Settings(unittest.TestCase):
                 for ours, theirs in zip(trained["losses"], expected["losses"], strict=True):
                     self.assertAlmostEqual(ours, theirs, delta=2e-4 * abs(theirs))
 
+    def test_plans_of_frameworks_are_saved_with_an_order_for_ffexec(self):
+        """Whose two devices exchange by transfers, a framework's by collectives."""
+        self.make_graph("gpt2", batch=8)
+        for settings in ("tp=2,pp=2,micro_batch=1,framework=megatron", "tp=2,micro_batch=2,framework=fsdp"):
+            with self.subTest(settings=settings):
+                self.simulate(settings, topology="topologies/local-cpu-4.json")
+                done = subprocess.run([BUILD / "ffsearch", "simulate", "--strategy", "s.json", "--cost", "analytic"],
+                                      cwd=self.work, capture_output=True, text=True)
+                self.assertEqual((done.returncode, done.stderr), (0, ""))
+                self.assertTrue(json.loads((self.work / "s.json").read_text())["issue_order"])
+
     def test_frameworks_follow_their_conventions(self):
         self.make_graph("llama", batch=16384)
         times = {}
