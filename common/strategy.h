@@ -82,6 +82,10 @@ struct OperatorSharding {
 };
 
 // What a strategy decides for the network as a whole.
+// Devices that exchange over an edge by a collective, at least: two exchange as well by transfers, without waiting
+// together.
+constexpr int least_collective_size = 3;
+
 struct StrategySettings {
   // Where `sharding` differs between parameters: the furthest of its stages.
   Synchronization synchronization = Synchronization::all_reduce;
@@ -94,7 +98,7 @@ struct StrategySettings {
   bool overlaps_reductions = true;
   // How many devices exchange over an edge by a collective at least. Not in strategy files: predictions of frameworks,
   // which call NCCL's collectives for two devices, too.
-  int least_collective_size = 3;
+  int least_collective_size = ff::least_collective_size;
   // The graph of a strategy file has the types that follow from it.
   Precision precision = Precision::fp32;
   bool operator==(const StrategySettings&) const = default;

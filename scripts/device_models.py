@@ -124,6 +124,11 @@ def passes(forward_over_backward):
     return forward_over_backward * backward, backward
 
 
+def rate_of_both(forward, backward):
+    """Of the two passes together: two products forward, five backward."""
+    return 7 / (2 / forward + 5 / backward)
+
+
 def cudnn_attention(model):
     """cuDNN's kernels, for H100 by those of H200, which has its chip. Heads of 64 channels were measured forward alone,
     by others: the share of the rate of 128 channels that they reach."""
@@ -135,7 +140,7 @@ def cudnn_attention(model):
     forward_over_both = []
     for row in rows("attention-cudnn.csv"):
         length, forward, backward = (float(row[key]) for key in ("q_seqlen", "fwd_tflops", "bwd_tflops"))
-        both = 7 / (2 / forward + 5 / backward)
+        both = rate_of_both(forward, backward)
         forward_over_both.append(forward / both)
         causal = row["attn_mask"] != "no_mask"
         tables[128, causal].append((int(length), both / PEAK_BF16[model]))
@@ -162,7 +167,7 @@ def attention(model):
              for generation, (channels, causal), table in tables]
     forward, backward = (rate / SECOND_OVER_TRITON[name]
                          for rate, name in zip(passes(FORWARD_OVER_BACKWARD[2]), ("forward", "backward")))
-    both = 7 / (2 / forward + 5 / backward)
+    both = rate_of_both(forward, backward)
     triton = [{"generation": 1, "triton": True, "head_channels": channels, "causal": causal,
                "forward": round(forward / both, 3),
                "by_length": [[length, round(both * share, 3)] for length, share in sorted(table.items())]}

@@ -111,11 +111,9 @@ void add_optimizer_and_limits(FrameworkSettings& settings, const Parallelism& pl
   else if (graph.optimizer)
     settings.text += std::string("\n[optimizer]\nname = \"") +
                      (graph.optimizer->kind == OptimizerKind::adam ? "Adam" : "AdamW") + "\"\n";
-  for (const auto& [key, given] : {std::pair("norm_fusion", plan.fuses_norms),
-                                   {"rope_fusion", plan.fuses_rope},
-                                   {"swiglu_fusion", plan.fuses_swiglu}})
-    if (given)
-      settings.not_there.push_back(std::string(key) + (*given ? "=on" : "=off") +
+  for (const Fusion& fusion : fusions)
+    if (const std::optional<bool> given = plan.*fusion.given)
+      settings.not_there.push_back(std::string(fusion.key) + (*given ? "=on" : "=off") +
                                    ": which kernels are fused is not said, but for [compile]");
   if (plan.attention == "flash2" || plan.attention == "cudnn")
     settings.not_there.push_back("attention=" + plan.attention + ": which kernels attention has is not said");

@@ -50,18 +50,6 @@ Elementwise::Elementwise(const OperatorRequest& request) : OperatorDefinition(re
                    dimensions_[2]};
 }
 
-Work Elementwise::forward_work(const Block& part) const {
-  return gate_kernel == GateKernel::activation ? Work{} : OperatorDefinition::forward_work(part);
-}
-
-Work Elementwise::backward_work(const Block& part, bool input_gradients) const {
-  if (gate_kernel == GateKernel::activation) return {};
-  Work work = OperatorDefinition::backward_work(part, input_gradients);
-  // Three arrays are read, two written; forward touches three.
-  if (gate_kernel == GateKernel::product) work.bytes = 5.0 / 3 * OperatorDefinition::forward_work(part).bytes;
-  return work;
-}
-
 std::string Elementwise::attribute_text() const {
   if (gate_kernel != GateKernel::none) return gate_kernel == GateKernel::product ? "gate" : "in the gate's kernel";
   if (function == Function::gelu_tanh) return "approximate=tanh";

@@ -22,8 +22,6 @@ class Elementwise : public OperatorDefinition {
     return gate_kernel == GateKernel::none && (function == Function::relu || function == Function::tanh ||
                                                function == Function::sigmoid || function == Function::exp);
   }
-  Work forward_work(const Block& part) const override;
-  Work backward_work(const Block& part, bool input_gradients) const override;
 
   enum class Function {
     relu,

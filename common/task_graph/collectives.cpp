@@ -199,9 +199,9 @@ CollectiveKind reversed(CollectiveKind kind) {
   }
 }
 
-bool may_be_collective(int64_t producers, int64_t consumers, bool sums, int least_size) {
+bool may_be_collective(int64_t producers, int64_t consumers, bool sums) {
   return one_end_is_single(producers, consumers, sums) ||
-         ends_are_alike_or_large(producers, consumers, sums, least_size);
+         ends_are_alike_or_large(producers, consumers, sums, least_collective_size);
 }
 
 EdgeExchanges find_exchanges(const EdgeBlocks& blocks, int least_size) {
@@ -215,6 +215,7 @@ EdgeExchanges find_exchanges(const EdgeBlocks& blocks, int least_size) {
   if (!runs) return {};
 
   EdgeExchanges result;
+  result.least_size = least_size;
   Vector<int32_t> numbers(runs->cells, -1);  // [cell]
   Vector<Block> extents;                     // [exchange]
   Vector<int64_t> read_bytes;
@@ -259,11 +260,11 @@ EdgeExchanges find_exchanges(const EdgeBlocks& blocks, int least_size) {
 }
 
 Vector<Collective> collectives_of(const EdgeExchanges& edge, const Vector<DeviceId>& producers,
-                                  const Vector<DeviceId>& consumers, int least_size) {
+                                  const Vector<DeviceId>& consumers) {
   Vector<Collective> result;
   for (const Exchange& exchange : edge.exchanges) {
     result.push_back(collective_of(edge, exchange, producers, consumers));
-    if (result.back().holders.count() < least_size) return {};
+    if (result.back().holders.count() < edge.least_size) return {};
   }
   return result;
 }

@@ -22,6 +22,7 @@
 #include <cstdint>
 #include <string_view>
 
+#include "common/strategy.h"
 #include "common/task_graph/edges.h"
 #include "common/vector.h"
 
@@ -43,7 +44,6 @@ constexpr bool receives_packed(CollectiveKind kind) {
 }
 
 constexpr int64_t large_exchange = 1024;  // pairs of parts
-constexpr int least_collective_size = 3;  // devices: two exchange as well by transfers, without waiting together
 
 struct Exchange {
   enum class Reading : uint8_t { whole, disjoint, other };  // of the producers' blocks, by the consumers
@@ -59,6 +59,7 @@ struct Exchange {
 // incomplete (halos), or of fewer parts than a collective has devices at least.
 struct EdgeExchanges {
   Vector<Exchange> exchanges;
+  int least_size = least_collective_size;    // devices of a collective
   Vector<int32_t> of_producer, of_consumer;  // [part]: its exchange; -1: none, nothing of it is read, it reads nothing
   Vector<int64_t> producer_bytes, consumer_bytes;  // [part]: of its block
   // Of a producer part's block that move, either way.
@@ -67,7 +68,7 @@ struct EdgeExchanges {
   }
 };
 // Can there be a collective for an exchange of so many parts, whatever they read and where they are?
-bool may_be_collective(int64_t producers, int64_t consumers, bool sums, int least_size = least_collective_size);
+bool may_be_collective(int64_t producers, int64_t consumers, bool sums);
 EdgeExchanges find_exchanges(const EdgeBlocks& blocks, int least_size = least_collective_size);
 
 // One exchange among the devices that its parts are on.
@@ -82,6 +83,6 @@ struct Collective {
 };
 // One a exchange; none where the edge has transfers.
 Vector<Collective> collectives_of(const EdgeExchanges& exchanges, const Vector<DeviceId>& producers,
-                                  const Vector<DeviceId>& consumers, int least_size = least_collective_size);
+                                  const Vector<DeviceId>& consumers);
 
 }  // namespace ff

@@ -100,8 +100,7 @@ std::shared_ptr<const EdgeExchanges> TaskGraphBuilder::exchanges(int edge, const
 
 Vector<Collective> TaskGraphBuilder::collectives(int edge, const Strategy& strategy) {
   const Configuration &producer = strategy[edges_[edge].producer], &consumer = strategy[edges_[edge].consumer];
-  return collectives_of(*exchanges(edge, producer.degrees, consumer.degrees), producer.devices, consumer.devices,
-                        least_collective_size_);
+  return collectives_of(*exchanges(edge, producer.degrees, consumer.degrees), producer.devices, consumer.devices);
 }
 
 Block TaskGraphBuilder::region(int edge, const BlockPair& pair, const Strategy& strategy) const {

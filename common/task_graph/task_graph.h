@@ -120,7 +120,6 @@ class TaskGraphBuilder {
   const Vector<Synchronization>& synchronization_by_group() const { return by_group_; }  // empty: all alike
   int micro_batches() const { return micro_batches_; }
   int replicas() const { return replicas_; }
-  int least_collective_size() const { return least_collective_size_; }
   bool recomputes() const { return !recomputed_.empty(); }  // any operator
   bool recomputed(OperatorId op) const { return !recomputed_.empty() && recomputed_[op]; }
   // Of recomputed ones, those that backward has a use for (recomputation.h).

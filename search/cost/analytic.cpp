@@ -8,6 +8,7 @@
 
 #include "common/errors.h"
 #include "common/operators/attention.h"
+#include "common/operators/elementwise.h"
 
 namespace ff {
 namespace {
@@ -17,6 +18,11 @@ std::string digits(double value) {
   char text[32];
   std::snprintf(text, sizeof text, "%.3g", value);
   return text;
+}
+
+Elementwise::GateKernel gate_kernel_of(const OperatorDefinition& definition) {
+  const auto* elementwise = dynamic_cast<const Elementwise*>(&definition);
+  return elementwise ? elementwise->gate_kernel : Elementwise::GateKernel::none;
 }
 
 bool is_norm(const OperatorDefinition& definition) {
@@ -38,7 +44,7 @@ class AnalyticKernel {
 
   double kernel_us(const OperatorDefinition& definition, const Block& part, const Work& work, bool backward,
                    bool input_gradients, double tflops, Precision precision) const {
-    if (work.flops == 0 && work.bytes == 0 && conventions_.fused_gates) {
+    if (gate_kernel_of(definition) == Elementwise::GateKernel::activation) {
       say(0, [] { return std::string("in the kernel of the gate's product"); });
       return 0;
     }
@@ -288,10 +294,11 @@ double analytic_kernel_us(const DeviceModel& model, const OperatorDefinition& de
       if (use.shared_bytes > 0)  // gradients are read to be added to
         work.bytes += definition.gradient_addition_bytes(part);
       if (definition.type() == "add" && conventions.autograd_copies) work.bytes = definition.forward_work(part).bytes;
-      if (definition.type() == "mul" && !conventions.fused_gates) {
-        const double forward_bytes = definition.forward_work(part).bytes;  // three arrays
-        if (conventions.autograd_copies) work.bytes = 2 * forward_bytes;
-        if (conventions.joined_gates) work.bytes += 4.0 / 3 * forward_bytes;
+      if (definition.type() == "mul") {
+        const double array = definition.forward_work(part).bytes / 3;
+        if (gate_kernel_of(definition) == Elementwise::GateKernel::product) work.bytes = (3 + 2) * array;
+        else if (!conventions.fused_gates && conventions.autograd_copies)
+          work.bytes = (2 * 3 + (conventions.joined_gates ? 4 : 0)) * array;
       }
       return kernel.kernel_us(definition, part, work, true, use.input_gradients, tflops, precision);
     }

@@ -86,8 +86,9 @@ Json topology_of_preset(const PresetSettings& settings) {
   const Preset& preset = preset_of(settings.name);
   const GpuDatasheet& sheet = *gpu_datasheet(preset.gpu);
   const int gpus = settings.gpus_per_node > 0 ? settings.gpus_per_node : 8;
-  const Json measured = measured_rates_of(preset.chip), &of_nvlink = measured["nvlink"],
-             &of_network = measured["network"];
+  const Json measured = measured_rates_of(preset.chip);
+  const Json& of_nvlink = measured["nvlink"];
+  const Json& of_network = measured["network"];
   Json devices = Json::array(), links = Json::array(), names = Json::array();
   for (int gpu = 0; gpu < gpus; ++gpu) {
     const std::string name = "gpu" + std::to_string(gpu);

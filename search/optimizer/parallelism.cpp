@@ -228,15 +228,6 @@ bool runs_fsdp(const Parallelism& parallelism) {
   return parallelism.framework == "fsdp" || parallelism.framework == "composer";
 }
 
-struct Fusion {
-  const char* key;
-  std::optional<bool> Parallelism::*given;
-  bool (*is_on)(const Parallelism&);
-};
-constexpr Fusion fusions[] = {{"norm_fusion", &Parallelism::fuses_norms, fuses_norms},
-                              {"rope_fusion", &Parallelism::fuses_rope, fuses_rope},
-                              {"swiglu_fusion", &Parallelism::fuses_swiglu, fuses_swiglu}};
-
 const Fusion* fusion_of(const std::string& key) {
   const auto found =
       std::find_if(std::begin(fusions), std::end(fusions), [&](const Fusion& fusion) { return fusion.key == key; });
@@ -326,7 +317,6 @@ Parallelism parse_parallelism(const std::string& text) {
     throw InputError(
         "tp_grad_overlap: says whether Megatron-LM exchanges gradients of inputs beside products, and framework is not "
         "megatron");
-  if (result.overlaps_input_gradients == true && result.framework == "megatron") result.overlaps_input_gradients = {};
   if (result.overlaps_gathers &&
       (result.framework != "megatron" || result.synchronization != Synchronization::sharded_optimizer))
     throw InputError(

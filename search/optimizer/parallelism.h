@@ -110,6 +110,14 @@ bool gathers_for_forward(const Parallelism& parallelism);
 bool fuses_norms(const Parallelism& parallelism);
 bool fuses_rope(const Parallelism& parallelism);
 bool fuses_swiglu(const Parallelism& parallelism);
+struct Fusion {
+  const char* key;
+  std::optional<bool> Parallelism::*given;
+  bool (*is_on)(const Parallelism&);
+};
+constexpr Fusion fusions[] = {{"norm_fusion", &Parallelism::fuses_norms, fuses_norms},
+                              {"rope_fusion", &Parallelism::fuses_rope, fuses_rope},
+                              {"swiglu_fusion", &Parallelism::fuses_swiglu, fuses_swiglu}};
 // The keys of such a text.
 std::set<std::string> keys_of_parallelism(const std::string& text);
 // Of the framework and the kind of attention. Of a batch of so many samples, once the data-parallel groups are known.

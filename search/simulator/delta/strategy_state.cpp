@@ -147,8 +147,7 @@ bool StrategyState::set_collectives(int e) {
   state.collectives.clear();
   state.exchanges = builder.exchanges(e, producer.degrees, consumer.degrees);
   if (state.exchanges->exchanges.empty()) return false;
-  const Vector<Collective> collectives =
-      collectives_of(*state.exchanges, producer.devices, consumer.devices, builder.least_collective_size());
+  const Vector<Collective> collectives = collectives_of(*state.exchanges, producer.devices, consumer.devices);
   if (collectives.empty()) return false;
   state.plan = nullptr;
   state.copies.set(*state.exchanges, collectives, edge_has_gradient[e] != 0);
