@@ -5,6 +5,7 @@ documents_test.py [BUILD_DIR]; without it, flags and fields are not looked at.""
 
 import itertools
 import json
+import os
 import pathlib
 import re
 import shutil
@@ -56,6 +57,14 @@ class Documents(unittest.TestCase):
             for target in re.findall(r"\]\(([^)#\s]+)", document.read_text()):
                 if not target.startswith("http"):
                     self.assertTrue((document.parent / target).exists(), f"{document.relative_to(ROOT)}: {target}")
+
+    def test_scripts_of_commands_can_be_run(self):
+        for document in DOCUMENTS:
+            for script in re.findall(r"^ *(scripts/[\w/]+\.(?:py|sh))", document.read_text(), re.MULTILINE):
+                self.assertTrue(os.access(ROOT / script, os.X_OK), f"{document.relative_to(ROOT)}: {script}")
+        for script in (ROOT / "scripts").glob("*.*"):
+            if script.is_file() and script.read_bytes().startswith(b"#!"):
+                self.assertTrue(os.access(script, os.X_OK), f"{script.name} has an interpreter and cannot be run")
 
     def test_links_to_sections_resolve(self):
         def anchor(heading):
