@@ -91,7 +91,7 @@ CommandResult run_export(const ExportOptions& options) {
   if (!same_micro_batches)
     settings.not_there.push_back("micro_batches=" + std::to_string(file.settings.micro_batches) + ": the nearest is " +
                                  std::to_string(nearest.settings.micro_batches));
-  if (nearest.settings.recompute != file.settings.recompute && parallelism.recompute)
+  if (nearest.settings.recompute != file.settings.recompute && parallelism.recompute == Recomputation::full)
     settings.not_there.push_back("recompute: of the plan's own operators, the settings have full");
   if (!file.settings.sharding.empty())
     settings.not_there.push_back("sharding " + written_sharding(file.settings) + ": the settings have " +

@@ -9,6 +9,7 @@
 #include "search/algorithms/algorithms.h"
 #include "search/explain/explain.h"
 #include "search/interruption.h"
+#include "search/plan_by_settings.h"
 #include "search/problem_files.h"
 #include "search/settings_choice.h"
 
@@ -20,7 +21,8 @@ struct SearchOptions {
   CostOptions costs;
   std::string algorithm = "mcmc";
   StrategySettings strategy;
-  SettingsChoice choose;  // instead of what `strategy` says
+  SettingsChoice choose;    // instead of what `strategy` says
+  DecidedSettings decided;  // what `strategy` says because a flag does
   AlgorithmSettings settings;
   std::string out = "strategy.json", trace, report, html;
   Vector<std::string> background;  // strategies that run on the same devices

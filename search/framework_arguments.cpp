@@ -37,6 +37,7 @@ const std::map<std::string, int>& flags_with_a_meaning() {
                                                    {"--recompute-granularity", 1},
                                                    {"--recompute-method", 1},
                                                    {"--recompute-num-layers", 1},
+                                                   {"--recompute-modules", 1},
                                                    {"--recompute-activations", 0},
                                                    {"--attention-backend", 1},
                                                    {"--use-flash-attn", 0},
@@ -308,20 +309,28 @@ class Megatron {
     own.synchronization = found->second;
   }
 
+  Recomputation recomputed_modules() {
+    const std::string modules = text("--recompute-modules", "core_attn");
+    if (modules == "layernorm") return Recomputation::norms;
+    if (modules != "core_attn") fail("--recompute-modules: found \"" + modules + "\", expected core_attn or layernorm");
+    return Recomputation::selective;
+  }
+
   void read_recomputation() {
     Parallelism& own = result_.parallelism;
     const std::string granularity = text("--recompute-granularity", has("--recompute-activations") ? "selective" : "");
     if (granularity == "selective") {
-      own.selective = true;
+      own.recompute = recomputed_modules();
       return;
     }
+    if (has("--recompute-modules")) fail("--recompute-modules needs --recompute-granularity selective");
     if (granularity.empty()) {
       if (has("--recompute-method") || has("--recompute-num-layers"))
         fail("--recompute-method and --recompute-num-layers need --recompute-granularity full");
       return;
     }
     if (granularity != "full") fail("--recompute-granularity: found \"" + granularity + "\", expected full, selective");
-    own.recompute = true;
+    own.recompute = Recomputation::full;
     const std::string method = text("--recompute-method", "uniform");
     const int64_t layers = number("--recompute-num-layers", 1);
     if (method == "block") {
@@ -398,12 +407,12 @@ class Torchtitan {
     const std::string mode = text("activation_checkpoint.mode", "none");
     if (mode != "none" && mode != "full" && mode != "selective")
       refuse("activation_checkpoint.mode", "found \"" + mode + "\", expected none, selective, full");
-    own.recompute = mode == "full";
-    own.selective = mode == "selective";
-    if (const std::string of = text("activation_checkpoint.selective_ac_option", "2"); own.selective && of != "op")
+    const bool selective = mode == "selective";
+    own.recompute = mode == "full" ? Recomputation::full : selective ? Recomputation::selective : Recomputation::none;
+    if (const std::string of = text("activation_checkpoint.selective_ac_option", "2"); selective && of != "op")
       refuse("activation_checkpoint.selective_ac_option",
              "found \"" + of + "\", expected op: recomputation of every so many layers is not among the settings");
-    own.early_stop = flag("activation_checkpoint.early_stop", false) || !own.recompute;
+    own.early_stop = flag("activation_checkpoint.early_stop", false) || mode != "full";
     // [training] had it until 2025.
     own.compiled = flag("compile.enable", flag("training.compile", false));
     const std::string optimizer = text("optimizer.name", "AdamW");

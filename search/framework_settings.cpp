@@ -79,9 +79,14 @@ FrameworkSettings megatron_arguments(const Parallelism& plan, const Graph& graph
   if (plan.recompute_layers > 0)
     text += "--recompute-granularity full\n--recompute-method block\n--recompute-num-layers " +
             text_of(plan.recompute_layers) + "\n";
-  else if (plan.recompute)
+  else if (plan.recompute == Recomputation::full)
     text += "--recompute-granularity full\n--recompute-method uniform\n--recompute-num-layers 1\n";
-  else if (plan.selective && plan.attention == "stored") text += "--recompute-granularity selective\n";
+  else if (plan.recompute == Recomputation::norms)
+    text += "--recompute-granularity selective\n--recompute-modules layernorm\n";
+  else if (plan.recompute == Recomputation::selective && plan.attention == "stored")
+    text += "--recompute-granularity selective\n";
+  if (plan.recompute == Recomputation::elementwise)
+    settings.not_there.push_back("recompute=elementwise: Megatron-LM recomputes norms, or whole layers");
   const std::map<std::string, std::string> backends = {{"stored", "unfused"}, {"flash2", "flash"}, {"cudnn", "fused"}};
   if (const auto backend = backends.find(plan.attention); backend != backends.end())
     text += "--attention-backend " + backend->second + "\n";
@@ -154,12 +159,16 @@ FrameworkSettings torchtitan_file(const Parallelism& plan, const Graph& graph, i
     settings.not_there.push_back("recompute_layers=" + text_of(plan.recompute_layers) +
                                  ": torchtitan recomputes all layers, none, or every so many");
   settings.text += "\n[activation_checkpoint]\nmode = \"" +
-                   std::string(plan.recompute   ? "full"
-                               : plan.selective ? "selective"
-                                                : "none") +
+                   std::string(plan.recompute == Recomputation::full        ? "full"
+                               : plan.recompute == Recomputation::selective ? "selective"
+                                                                            : "none") +
                    "\"\n";
-  if (plan.selective) settings.text += "selective_ac_option = \"op\"\n";
-  if (plan.recompute) settings.text += std::string("early_stop = ") + (plan.early_stop ? "true" : "false") + "\n";
+  if (plan.recompute == Recomputation::selective) settings.text += "selective_ac_option = \"op\"\n";
+  if (plan.recompute == Recomputation::norms || plan.recompute == Recomputation::elementwise)
+    settings.not_there.push_back("recompute=" + std::string(name_of(plan.recompute)) +
+                                 ": torchtitan recomputes all operators, or all but some products");
+  if (plan.recompute == Recomputation::full)
+    settings.text += std::string("early_stop = ") + (plan.early_stop ? "true" : "false") + "\n";
   settings.text += std::string("\n[compile]\nenable = ") + (plan.compiled ? "true" : "false") + "\n";
   if (!overlaps_reductions(plan) && plan.pipeline == 1)
     settings.not_there.push_back("overlap_grad_reduce=off: torchtitan reduces gradients during backward");
@@ -184,8 +193,9 @@ FrameworkSettings deepspeed_file(const Parallelism& plan, const Graph& graph) {
     if (degree > 1)
       settings.not_there.push_back(std::string(key) + "=" + text_of(degree) +
                                    ": not in DeepSpeed's configuration file, the model's code says it");
-  if (plan.recompute)
-    settings.not_there.push_back("recompute=full: not in DeepSpeed's configuration file, the model's code says it");
+  if (plan.recompute != Recomputation::none)
+    settings.not_there.push_back("recompute=" + std::string(name_of(plan.recompute)) +
+                                 ": not in DeepSpeed's configuration file, the model's code says it");
   return settings;
 }
 

@@ -201,29 +201,34 @@ void read_sharding(ff::StrategySettings& settings, const std::string& text) {
   }
 }
 
-// `choose`: where auto is stored; null where the command does not have it.
-void add_strategy_flags(CLI::App& app, ff::StrategySettings& strategy, ff::SettingsChoice* choose) {
+// `choose`, `decided`: where auto is stored, and that another value was given; null where the command does not have
+// them.
+void add_strategy_flags(CLI::App& app, ff::StrategySettings& strategy, ff::SettingsChoice* choose,
+                        ff::DecidedSettings* decided) {
   add_words<ff::Synchronization>(app, "--synchronization", strategy.synchronization, synchronizations,
                                  synchronization_text, renamed_synchronizations);
   const std::string automatic = choose ? ", auto" : "";
-  const auto read_shards = [&strategy, choose](const std::string& text) {
+  const auto read_shards = [&strategy, choose, decided](const std::string& text) {
     const bool is_auto = choose && text == "auto";
     if (is_auto) choose->sharding = true;
+    if (decided) decided->sharding = !is_auto;
     ff::StrategySettings sharded = strategy;
     read_sharding(sharded, is_auto ? "optimizer" : text);
     if (!is_auto) strategy = sharded;
   };
   app.add_option_function<std::string>("--sharding", read_shards, sharding_text + automatic);
-  const auto read = [&strategy, choose](const std::string& text) {
+  const auto read = [&strategy, choose, decided](const std::string& text) {
+    if (decided) decided->recompute = text != "auto";
     if (choose && text == "auto") choose->recompute = true;
     else strategy.recompute = read_recomputation(text);
   };
   app.add_option_function<std::string>("--recompute", read, recompute_text + automatic);
 }
 
-// `automatic`: where auto is stored; null where the command does not have it.
-void add_micro_batches_flag(CLI::App& app, int& micro_batches, bool* automatic) {
-  const auto read = [&micro_batches, automatic](const std::string& text) {
+// `automatic`, `decided`: where auto is stored, and that a number was given; null where the command does not have them.
+void add_micro_batches_flag(CLI::App& app, int& micro_batches, bool* automatic, bool* decided) {
+  const auto read = [&micro_batches, automatic, decided](const std::string& text) {
+    if (decided) *decided = text != "auto";
     if (automatic && text == "auto") *automatic = true;
     else micro_batches = std::stoi(text);
   };
@@ -237,9 +242,9 @@ void add_micro_batches_flag(CLI::App& app, int& micro_batches, bool* automatic) 
   };
   app.add_option_function<std::string>(
          "--micro-batches", read,
-         std::string("number of equal pieces of the batch, trained in turn") + (automatic ? ", or auto" : ""))
-      ->check(CLI::Validator(check, ""))
-      ->default_str("1");
+         std::string("number of equal pieces of the batch, trained in turn") +
+             (automatic ? ", or auto (default 1; mcmc for transformers: auto)" : " (default 1)"))
+      ->check(CLI::Validator(check, ""));
 }
 
 const std::map<std::string, ff::TaskOrder> schedules{{"auto", ff::TaskOrder::best},
@@ -374,8 +379,9 @@ void add_plan_command(CLI::App& app, Options& options) {
 void add_search_command(CLI::App& app, Options& options) {
   add_graph_flags(app, options.search.files, false);
   add_common_flags(app, options.search.costs, options);
-  add_strategy_flags(app, options.search.strategy, &options.search.choose);
-  add_micro_batches_flag(app, options.search.strategy.micro_batches, &options.search.choose.micro_batches);
+  add_strategy_flags(app, options.search.strategy, &options.search.choose, &options.search.decided);
+  add_micro_batches_flag(app, options.search.strategy.micro_batches, &options.search.choose.micro_batches,
+                         &options.search.decided.micro_batches);
   add_search_flags(app, options.search.settings, options.search.files, options);
   add_own_search_flags(app, options.search);
 }
@@ -473,8 +479,8 @@ void add_compare_command(CLI::App& app, Options& options) {
   CLI::App* compare = app.add_subcommand("compare", "run every algorithm and compare the results");
   add_graph_flags(*compare, options.compare.files, true);
   add_common_flags(*compare, options.compare.costs, options);
-  add_strategy_flags(*compare, options.compare.strategy, nullptr);
-  add_micro_batches_flag(*compare, options.compare.strategy.micro_batches, nullptr);
+  add_strategy_flags(*compare, options.compare.strategy, nullptr, nullptr);
+  add_micro_batches_flag(*compare, options.compare.strategy.micro_batches, nullptr, nullptr);
   add_search_flags(*compare, options.compare.settings, options.compare.files, options);
   add_html_flag(*compare, options.compare.html);
   add_background_flag(*compare, options.compare.background);

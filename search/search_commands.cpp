@@ -7,6 +7,7 @@
 #include "search/commands.h"
 #include "search/optimizer/baselines/propagate.h"
 #include "search/optimizer/lower_bound.h"
+#include "search/plan_by_settings.h"
 #include "search/report/html/report.h"
 #include "search/report/trace.h"
 
@@ -136,8 +137,9 @@ AlgorithmSettings with_unequal_shares(AlgorithmSettings settings, const CostOpti
   return settings;
 }
 
+// `plan`: what chains start from, too; null: none.
 Found find_strategy(const std::string& algorithm, Evaluator& evaluator, const SearchSpace& space,
-                    const AlgorithmSettings& settings, const CommandContext& context) {
+                    const AlgorithmSettings& settings, const PlanBySettings* plan, const CommandContext& context) {
   const Problem& problem = evaluator.problem();
   evaluator.keep_best();
   const Deadline deadline(keeps_budget(algorithm) ? settings.search.budget_s : 0);
@@ -157,8 +159,9 @@ Found find_strategy(const std::string& algorithm, Evaluator& evaluator, const Se
   std::optional<Baseline> data_parallel;
   if (!context.stop && !problem.annotations && falls_back_on_data_parallelism(algorithm))
     data_parallel = data_parallel_baseline(evaluator, control.found);
-  AlgorithmResult result =
-      run_algorithm(algorithm, {.evaluator = evaluator, .space = space, .settings = own, .control = control});
+  AlgorithmRequest request{.evaluator = evaluator, .space = space, .settings = own, .control = control};
+  if (plan) request.known = Candidate{"settings", plan->strategy};
+  AlgorithmResult result = run_algorithm(algorithm, request);
   Found found;
   found.details = in_best_order(algorithm, settings, evaluator, control, result);
   SearchReport& report = found.report = describe(problem, found.details);
@@ -167,6 +170,7 @@ Found find_strategy(const std::string& algorithm, Evaluator& evaluator, const Se
   report.algorithm = algorithm;
   report.note = result.note;
   report.details = result.details;
+  if (plan) report.details["settings"] = to_string(plan->parallelism);
   report.seed = settings.search.seed;
   report.elapsed_s = report.total_s = result.elapsed_s;
   if (result.chains) {
@@ -193,6 +197,44 @@ Found find_strategy(const std::string& algorithm, Evaluator& evaluator, const Se
   return found;
 }
 
+// A large plan as it is: chains would see few of its neighbours.
+Found without_chains(const PlanBySettings& plan, Evaluator& evaluator, const AlgorithmSettings& settings,
+                     const CommandContext& context) {
+  const auto begin = std::chrono::steady_clock::now();
+  const Problem& problem = evaluator.problem();
+  Found found;
+  found.strategy = problem.keeping_annotations(plan.strategy);
+  found.details = evaluator.details(
+      found.strategy, settings.task_order.value_or(
+                          problem.settings.micro_batches > 1 ? TaskOrder::one_forward_one_backward : TaskOrder::best));
+  Evaluator::follow_order(found.details);
+  context.best_known.found(found.strategy, Evaluator::prediction(found.details.timeline.makespan,
+                                                                 evaluator.fullness(found.details.memory_bytes)));
+  SearchReport& report = found.report = describe(problem, found.details);
+  report.algorithm = "mcmc";
+  report.note = to_string(plan.parallelism) + "; no chains, as a simulation of all " +
+                std::to_string(problem.topology.devices.size()) + " devices takes too long";
+  report.details["settings"] = to_string(plan.parallelism);
+  report.seed = settings.search.seed;
+  report.elapsed_s = report.total_s = seconds_since(begin);
+  return found;
+}
+
+// Is mcmc to start from settings? Where the user says nothing of what its chains start from, and does not ask for the
+// paper's search.
+bool starts_from_settings(const SearchOptions& options) {
+  return options.algorithm == "mcmc" && options.settings.init.empty() &&
+         options.settings.search.proposals_from == ProposalKind::structured &&
+         options.strategy.synchronization != Synchronization::parameter_server;
+}
+
+// In which chains judge what they find.
+TaskOrder order_of_chains(const PlanBySettings& plan, const AlgorithmSettings& settings) {
+  const TaskOrder order = settings.task_order.value_or(TaskOrder::best);
+  const bool alternates = order == TaskOrder::best || order == TaskOrder::one_forward_one_backward;
+  return plan.settings.micro_batches > 1 && alternates ? TaskOrder::one_forward_one_backward : TaskOrder::fifo;
+}
+
 // Why a search took longer than its budget; "" where it did not.
 std::string budget_note(const SearchOptions& options, double evaluation_s, double elapsed_s) {
   constexpr double tolerance_s = 1;
@@ -208,14 +250,14 @@ std::string budget_note(const SearchOptions& options, double evaluation_s, doubl
   return text;
 }
 
-// Where --simulator checked had nothing to check, as with recomputation and sharding; "" else.
+// Where --simulator checked had nothing to check, as with recomputation, sharding and 1F1B order; "" else.
 std::string check_note(const AlgorithmSettings& settings, const SearchReport& report) {
   const CheckStatistics& checks = report.statistics.checks;
   if (settings.search.simulator != SimulatorKind::checked || report.proposals == 0 ||
       checks.rejections + checks.predictions > 0)
     return "";
-  return "--simulator checked: nothing was compared; with sharding or recomputation all proposals are simulated in "
-         "full";
+  return "--simulator checked: nothing was compared; with sharding, recomputation or 1F1B order all proposals are "
+         "simulated in full";
 }
 
 // Where no time was left for a memory plan; "" else.
@@ -238,10 +280,19 @@ CommandResult run_search(const SearchOptions& options, const CommandContext& con
   const Topology topology = files.topology;
   const Background background(options.background, topology, options.costs);
   if (!background.empty()) files.topology = background.left_of(topology);
-  if (options.choose.any())
+  std::optional<PlanBySettings> plan;
+  if (starts_from_settings(options))
+    plan = plan_by_settings(files, options.costs, options.settings, options.decided, context.stop);
+  SettingsChoice chosen = options.choose;
+  if (plan) {
+    files.settings = plan->settings;
+    chosen = {!options.decided.micro_batches, !options.decided.recompute, !options.decided.sharding};
+  } else if (options.choose.any()) {
     files.settings = choose_settings(files, options.costs, options.settings, options.choose, context.stop);
+  }
   Loaded loaded = load(std::move(files), options.costs);
-  const Problem problem = loaded.problem();
+  Problem problem = loaded.problem();
+  if (plan) problem.order = order_of_chains(*plan, options.settings);
   const SearchSpace space(problem.graph, problem.topology, false, problem.annotations);
   AlgorithmSettings settings = with_unequal_shares(options.settings, options.costs);
   // Reading the files belongs to the budget, measuring kernels does not.
@@ -252,11 +303,13 @@ CommandResult run_search(const SearchOptions& options, const CommandContext& con
   const auto begin = std::chrono::steady_clock::now();
   Evaluator evaluator(problem);
   context.best_known.begin(problem, options.algorithm, options.out);
-  Found found = find_strategy(options.algorithm, evaluator, space, settings, context);
+  Found found = plan && plan->large
+                    ? without_chains(*plan, evaluator, settings, context)
+                    : find_strategy(options.algorithm, evaluator, space, settings, plan ? &*plan : nullptr, context);
   context.best_known.complete(found.strategy, Evaluator::prediction(found.details.makespan_fifo,
                                                                     evaluator.fullness(found.details.memory_bytes)));
   found.report.background = background.effects(topology, problem.topology, found.details);
-  found.report.chosen = options.choose;
+  found.report.chosen = chosen;
   write_outputs(options.out, "", found.strategy, found.report, evaluator, found.details);
   context.best_known.written();
   if (!options.trace.empty()) write_trace(options.trace, problem.topology, evaluator.builder(), found.details);
@@ -318,8 +371,8 @@ CommandResult run_compare(const CompareOptions& options, const CommandContext& c
   for (const std::string& algorithm : algorithm_names()) {
     try {
       Evaluator evaluator(problem);
-      Found found =
-          find_strategy(algorithm, evaluator, space, with_unequal_shares(options.settings, options.costs), context);
+      Found found = find_strategy(algorithm, evaluator, space, with_unequal_shares(options.settings, options.costs),
+                                  nullptr, context);
       found.report.background = background.effects(topology, problem.topology, found.details);
       reports.push_back(std::move(found.report));
       found_strategies.push_back({algorithm, reports.back().note, std::move(found.strategy)});

@@ -1,7 +1,5 @@
 #include "search/settings_choice.h"
 
-#include <optional>
-
 #include "common/recomputation.h"
 
 namespace ff {
@@ -28,17 +26,6 @@ std::optional<Prediction> best_baseline(Evaluator& evaluator, const AlgorithmSet
     } catch (const NotApplicable&) {}
   }
   return best;
-}
-
-// The same for these settings.
-std::optional<Prediction> best_baseline_with(const GraphAndTopology& files, const StrategySettings& strategy,
-                                             const CostOptions& costs, const AlgorithmSettings& settings,
-                                             const SearchControl& control) {
-  GraphAndTopology own = files;
-  own.settings = strategy;
-  Loaded loaded(load(std::move(own), costs));
-  Evaluator evaluator(loaded.problem());
-  return best_baseline(evaluator, settings, control);
 }
 
 // Tries settings, and keeps those that are best.
@@ -83,7 +70,9 @@ class SettingsTrial {
 
  private:
   std::optional<Prediction> predict(const StrategySettings& tried) const {
-    return best_baseline_with(files_, tried, costs_, settings_, control_);
+    GraphAndTopology own = files_;
+    own.settings = tried;
+    return best_baseline_of(own, costs_, settings_, control_);
   }
 
   // Does a baseline fit into memory?
@@ -113,6 +102,13 @@ bool divides_into(const Graph& graph, int micro_batches) {
 }
 
 }  // namespace
+
+std::optional<Prediction> best_baseline_of(const GraphAndTopology& files, const CostOptions& costs,
+                                           const AlgorithmSettings& settings, const SearchControl& control) {
+  Loaded loaded(load(files, costs));
+  Evaluator evaluator(loaded.problem());
+  return best_baseline(evaluator, settings, control);
+}
 
 StrategySettings choose_settings(const GraphAndTopology& files, const CostOptions& costs,
                                  const AlgorithmSettings& settings, SettingsChoice choice,

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <optional>
 
 #include "search/algorithms/algorithms.h"
 #include "search/problem_files.h"
@@ -22,5 +23,10 @@ struct SettingsChoice {
 StrategySettings choose_settings(const GraphAndTopology& files, const CostOptions& costs,
                                  const AlgorithmSettings& settings, SettingsChoice choice,
                                  const std::atomic<bool>& stop);
+
+// The prediction of the best heuristic baseline with the settings of the files, in its best order of tasks; nothing
+// where none applies. After the deadline no further baseline is looked at.
+std::optional<Prediction> best_baseline_of(const GraphAndTopology& files, const CostOptions& costs,
+                                           const AlgorithmSettings& settings, const SearchControl& control);
 
 }  // namespace ff

@@ -75,7 +75,7 @@ SettingsPrediction with_other_overlap(SettingsPrediction best, const SettingsRef
 SettingsPrediction refined(const SettingsPrediction& plan, const SettingsRefinement& refinement, int64_t& simulated) {
   SettingsPrediction best = plan;
   const Parallelism& settings = plan.parallelism;
-  if (refinement.recomputation && settings.recompute && settings.recompute_layers == 0)
+  if (refinement.recomputation && settings.recompute == Recomputation::full && settings.recompute_layers == 0)
     best = with_less_recomputation(best, refinement, simulated);
   if (refinement.borders && settings.pipeline > 1 && settings.chunks == 1)
     best = with_moved_borders(best, refinement, simulated);

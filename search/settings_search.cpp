@@ -181,7 +181,7 @@ class SettingsSearch {
     Nanoseconds estimate = 0;
   };
   // tp, pp, cp, ep, samples of a micro-batch, recomputation, sharded gradients or parameters
-  using Shape = std::tuple<int, int, int, int, int64_t, bool, bool, Synchronization>;
+  using Shape = std::tuple<int, int, int, int, int64_t, Recomputation, Synchronization>;
 
   bool given(const char* key) const { return options_.given.contains(key); }
 
@@ -191,8 +191,16 @@ class SettingsSearch {
            static_cast<double>(bound) * (1 - below) > static_cast<double>(result_.best.back().makespan);
   }
 
-  // torchtitan can, and recomputes all layers or none.
-  bool recomputes_selectively() const { return options_.pinned.framework == "fsdp"; }
+  // What is looked at where nothing recomputed exceeds memory, and where that does. torchtitan recomputes all layers or
+  // none of them.
+  Vector<Recomputation> recomputations() const {
+    if (given("recompute")) return {options_.pinned.recompute};
+    const std::string& framework = options_.pinned.framework;
+    if (framework == "none") return {Recomputation::none, Recomputation::elementwise, Recomputation::full};
+    if (framework == "megatron") return {Recomputation::none, Recomputation::norms, Recomputation::full};
+    if (framework == "fsdp") return {Recomputation::none, Recomputation::selective, Recomputation::full};
+    return {Recomputation::none, Recomputation::full};
+  }
 
   int micro_batches(const Parallelism& parallelism) const {
     return static_cast<int>(graph_.batch_size / parallelism.data / parallelism.micro_batch);
@@ -232,6 +240,8 @@ class SettingsSearch {
   }
 
   Vector<int64_t> micro_batch_sizes(int64_t samples, int pipeline) const {
+    if (const int number = options_.micro_batches; number > 0)
+      return samples % number == 0 ? Vector<int64_t>{samples / number} : Vector<int64_t>{};
     if (given("micro_batch")) {
       if (samples % options_.pinned.micro_batch != 0) return {};
       return {options_.pinned.micro_batch};
@@ -327,7 +337,7 @@ class SettingsSearch {
         (given("dp") && shape.data != options_.pinned.data) || graph_.batch_size % shape.data != 0)
       return {};
     if (!given("sharding")) shape.synchronization = Synchronization::all_reduce;
-    if (!given("recompute")) shape.recompute = shape.selective = false;
+    shape.recompute = recomputations()[0];
     if (shape.framework == "megatron") {
       if (!given("overlap_grad_reduce") && shape.pipeline == 1) shape.overlaps_reductions = true;
       if (!given("overlap_param_gather")) shape.overlaps_gathers = overlaps_reductions(shape);  // which it needs
@@ -370,10 +380,7 @@ class SettingsSearch {
     if (!known) return;
     for (const Parallelism& shape : shapes) {
       const Vector<int> of_stage = chunks(shape);
-      result_.settings += of_stage.count() *
-                          (given("recompute")         ? 1
-                           : recomputes_selectively() ? 3
-                                                      : 2) *
+      result_.settings += of_stage.count() * recomputations().count() *
                           (given("sharding") || shape.data == 1 ? 1
                            : shape.pipeline > 1                 ? 2
                                                                 : 4);
@@ -390,8 +397,8 @@ class SettingsSearch {
     own.chunks = 1;
     if (own.synchronization == Synchronization::sharded_optimizer) own.synchronization = Synchronization::all_reduce;
     if (own.pipeline != own.layers.count()) own.layers.clear();
-    const Shape shape{own.tensor,      own.pipeline,  own.context,   own.expert,
-                      own.micro_batch, own.recompute, own.selective, own.synchronization};
+    const Shape shape{own.tensor,      own.pipeline,  own.context,        own.expert,
+                      own.micro_batch, own.recompute, own.synchronization};
     const auto found = shapes_.find(shape);
     if (found != shapes_.end()) return found->second ? &*found->second : nullptr;
     std::optional<ShapeCosts>& costs = shapes_[shape];
@@ -444,11 +451,12 @@ class SettingsSearch {
   void add_smaller(const Parallelism& parallelism) {
     ++result_.exceed_memory;
     Parallelism smaller = parallelism;
-    if (!given("recompute") && !smaller.recompute) {
-      smaller.selective = recomputes_selectively() && !smaller.selective;  // first that
-      smaller.recompute = !smaller.selective;
+    const Vector<Recomputation> kinds = recomputations();
+    const auto kind = std::find(kinds.begin(), kinds.end(), parallelism.recompute);
+    if (kind != kinds.end() && kind + 1 != kinds.end()) {
+      smaller.recompute = kind[1];
       add_if_it_fits(smaller);
-      smaller.recompute = parallelism.recompute, smaller.selective = parallelism.selective;
+      smaller.recompute = parallelism.recompute;
     }
     if (given("sharding") || smaller.data == 1 || smaller.pipeline > 1 || !is_sharded(smaller.synchronization) ||
         smaller.synchronization == Synchronization::sharded_parameters)
@@ -494,14 +502,15 @@ class SettingsSearch {
   // Borders of stages, and recomputation of some layers (settings_refinement.h).
   void refine_best() {
     constexpr int most = 3;
-    const SettingsRefinement refinement{graph_,
-                                        topology_,
-                                        costs_,
-                                        !given("layers"),
-                                        !given("recompute") && !given("recompute_layers") && !recomputes_selectively(),
-                                        !given("overlap_grad_reduce"),
-                                        !given("overlap_param_gather"),
-                                        stop_};
+    const SettingsRefinement refinement{
+        graph_,
+        topology_,
+        costs_,
+        !given("layers"),
+        !given("recompute") && !given("recompute_layers") && options_.pinned.framework != "fsdp",
+        !given("overlap_grad_reduce"),
+        !given("overlap_param_gather"),
+        stop_};
     Vector<SettingsPrediction> from(result_.best.begin(), result_.best.begin() + std::min(most, result_.best.count()));
     for (const SettingsPrediction& plan : from) {
       if (ended()) return;

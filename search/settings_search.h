@@ -19,6 +19,7 @@ struct SettingsSearchProgress {
 struct SettingsSearchOptions {
   Parallelism pinned;           // what stays as it is: the keys of `given`, attention and framework
   std::set<std::string> given;  // tp, pp, vp, dp, cp, ep, micro_batch, sharding, recompute
+  int micro_batches = 0;        // of a data-parallel group; 0: any number
   int top = 10;                 // how many of the fastest are looked for
   double budget_s = 0;          // 0: none
   std::function<void(const SettingsSearchProgress&)> progress;
@@ -51,9 +52,9 @@ struct SettingsSearchResult {
 // micro-batches of powers of two, and without stages whole groups; up to six chunks, for micro-batches that the
 // stages divide: they divide the layers equally, or where stages do not, no stage has more of them than without
 // chunks; sharding, as far as the framework can, with stages that of the optimizer's state alone, as more would be
-// exchanged for each micro-batch; recomputation of all or nothing, with framework=fsdp also selective. Context
-// parallelism is looked at with a framework, where the batch has fewer samples than there are nodes, or where
-// nothing fits without it: by powers of two that leave each part at least 2,048 positions.
+// exchanged for each micro-batch; recomputation of nothing or all, and in between elementwise, with framework=megatron
+// norms, with fsdp selective. Context parallelism is looked at with a framework, where the batch has fewer samples than
+// there are nodes, or where nothing fits without it: by powers of two that leave each part at least 2,048 positions.
 //
 // Settings wait in the order of a bound: first the compute time of the model spread evenly over stages, then an
 // estimate from one micro-batch that is simulated: its time, and for each further one that of the busiest device with

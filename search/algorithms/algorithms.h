@@ -9,6 +9,7 @@
 #include "common/errors.h"
 #include "common/vector.h"
 #include "search/optimizer/exhaustive/space.h"
+#include "search/optimizer/mcmc/candidate.h"
 #include "search/optimizer/mcmc/mcmc.h"
 
 namespace ff {
@@ -51,6 +52,8 @@ struct AlgorithmRequest {
   SearchControl control;
   bool thorough = true;  // false: give up (NotApplicable) rather than take more than about a second
   double effort = 1;     // where not thorough: the fraction of that second
+  // mcmc: a strategy that is known before, which chains start from as from a heuristic baseline.
+  std::optional<Candidate> known = {};
 
   const Problem& problem() const { return evaluator.problem(); }
   const Graph& graph() const { return problem().graph; }

@@ -36,6 +36,12 @@ BaselineCandidates baseline_candidates(const AlgorithmRequest& request, const De
   const Vector<std::string>& init = request.settings.init;
   const bool all = init.empty() || contains(init, "best");
   BaselineCandidates result;
+  if (request.known) {
+    Candidate known = *request.known;
+    known.prediction = request.evaluator.evaluate(known.strategy);
+    if (request.control.found) request.control.found(known.strategy, *known.prediction);
+    result.list.push_back(std::move(known));
+  }
   for (const Algorithm& algorithm : algorithms()) {
     const bool named = contains(init, algorithm.name);
     if (!algorithm.baseline || (!all && !named)) continue;
@@ -193,7 +199,8 @@ std::optional<CoarseLevel> search_coarse_level(const AlgorithmRequest& request, 
   constexpr int64_t fewest_proposals = 200;
   if (search.proposals > 0 && search.proposals < fewest_proposals) return std::nullopt;
   if (search.proposals_from != ProposalKind::structured || search.whole_operators || search.slices ||
-      request.problem().annotations || !request.settings.init.empty() || request.control.stop)
+      request.problem().annotations || !request.settings.init.empty() || request.control.stop ||
+      request.problem().order != TaskOrder::fifo)
     return std::nullopt;
   const std::optional<CoarseProblem> coarse = coarse_problem(request.problem(), coarse_copies(request.topology()));
   if (!coarse) return std::nullopt;

@@ -101,10 +101,12 @@ double Evaluator::exact_fullness(const Strategy& strategy, const TaskGraph& task
 
 Prediction Evaluator::evaluate(const Strategy& strategy) {
   const auto begin = std::chrono::steady_clock::now();
-  Details details = in_fifo_order(strategy);
+  const bool fifo = problem_.order == TaskOrder::fifo;
+  Details details = fifo ? in_fifo_order(strategy) : simulated_one_forward_one_backward(strategy);
   const Prediction found = with_memory(details);
   slowest_s_ = std::max(slowest_s_, seconds_since(begin));
-  if (keeps_best_ && (!kept_ || better(found, kept_->prediction))) kept_ = {strategy, found, std::move(details)};
+  if (fifo && keeps_best_ && (!kept_ || better(found, kept_->prediction)))
+    kept_ = {strategy, found, std::move(details)};
   return found;
 }
 
@@ -130,18 +132,16 @@ Evaluator::Details Evaluator::in_fifo_order(const Strategy& of_one) {
   return details;
 }
 
-Prediction Evaluator::with_memory(const Details& in_fifo_order) {
+Prediction Evaluator::with_memory(const Details& details) {
   const auto& [strategy, tasks, costs, timeline] =
-      std::tie(in_fifo_order.strategy, in_fifo_order.tasks, in_fifo_order.costs, in_fifo_order.timeline);
+      std::tie(details.strategy, details.tasks, details.costs, details.timeline);
   if (!memory_limited_) return prediction(timeline.makespan, 0);
   constexpr double far_below = 0.5;
   const double estimated = fullness(memory_.bytes(strategy));
   if (estimated < far_below || fullness(memory_.of_parameters()) > 1) return prediction(timeline.makespan, estimated);
-  const Prediction fifo =
-      prediction(timeline.makespan, exact_fullness(strategy, tasks, tasks_by_start(tasks, timeline)));
-  if (fifo.feasible() || problem_.settings.micro_batches == 1) return fifo;
+  Prediction best = prediction(timeline.makespan, exact_fullness(strategy, tasks, tasks_by_start(tasks, timeline)));
+  if (best.feasible() || problem_.settings.micro_batches == 1 || problem_.order != TaskOrder::fifo) return best;
   look();
-  Prediction best = fifo;
   for (const Timeline& timeline : one_forward_one_backward(strategy, tasks, costs)) {
     const Vector<int> order = tasks_by_start(tasks, timeline);
     const Prediction other =
@@ -178,10 +178,11 @@ Vector<Timeline> Evaluator::one_forward_one_backward(const Strategy& expanded, c
 }
 
 Prediction Evaluator::estimate(const Strategy& of_one, double memory_scale) {
-  const Strategy strategy = expanded(of_one);
-  const TaskGraph tasks = tasks_of(strategy);
-  const Timeline timeline = simulate_full(tasks, cost_model_.costs(tasks, strategy));
-  return prediction(timeline.makespan, memory_limited_ ? memory_scale * fullness(memory_.bytes(strategy)) : 0);
+  const Details details = problem_.order == TaskOrder::one_forward_one_backward
+                              ? simulated_one_forward_one_backward(of_one)
+                              : in_fifo_order(of_one);
+  return prediction(details.timeline.makespan,
+                    memory_limited_ ? memory_scale * fullness(memory_.bytes(details.strategy)) : 0);
 }
 
 Evaluator::Details Evaluator::simulated(const Strategy& of_one) {

@@ -28,6 +28,7 @@ class Evaluator {
   // Memory is exact, in the order in which the simulator starts the tasks and with the transfer buffers that fit;
   // estimated where the estimate is far below what there is, or parameters alone exceed it. Where several micro-batches
   // exceed memory in FIFO order, though their parameters do not, the prediction is that of 1F1B, if this needs less.
+  // In 1F1B from the start where that is the problem's order.
   Prediction evaluate(const Strategy& strategy);
   // While a watch lives, `evaluate` looks between its steps (task graph, costs, timeline, memory) whether the search
   // has ended, and then throws GivenUp. For strategies that a search can do without.
@@ -130,7 +131,7 @@ class Evaluator {
     Details details;
   };
   Details in_fifo_order(const Strategy& strategy);
-  Prediction with_memory(const Details& in_fifo_order);
+  Prediction with_memory(const Details& details);
   // Of an expanded strategy: of all devices, or of those that stand for all (search/cost/replicas.h).
   TaskGraph tasks_of(const Strategy& strategy);
   void look() const;  // at what is watched

@@ -172,6 +172,26 @@ Vector<std::string> recomputation_of_operators(const Graph& graph, const Vector<
   return name_patterns(names);
 }
 
+// Of layers: norms, or these, activations and products of gates. (Others that only read and write keep nothing for
+// backward but what they would read again.)
+Vector<std::string> recomputation_of_kinds(const Graph& graph, const Vector<OperatorId>& layers, Recomputation kinds) {
+  const Vector<int> layer_of = layer_or_none_of_operators(graph, layers);
+  Vector<std::string> names;
+  for (const OperatorId op : graph.operator_ids()) {
+    const std::string_view type = graph.operators[op].definition->type();
+    const auto is_one_of = [&](std::initializer_list<std::string_view> types) {
+      return std::find(types.begin(), types.end(), type) != types.end();
+    };
+    const bool chosen =
+        is_one_of({"layer_norm", "rms_norm"}) ||
+        (kinds == Recomputation::elementwise && is_one_of({"relu", "tanh", "sigmoid", "gelu", "silu", "mul"}));
+    if (layer_of[op] != no_layer && chosen && is_worth_recomputing(graph, op) &&
+        !read_by_another_layer(graph, layer_of, op))
+      names.push_back(graph.operators[op].name);
+  }
+  return name_patterns(names);
+}
+
 // Of whole layers, as Megatron-LM and FSDP recompute: what another layer reads is kept. Of each chunk, as many of its
 // first layers.
 Vector<std::string> recomputation_of_layers(const Graph& graph, const Vector<OperatorId>& layers_begin,
@@ -234,8 +254,15 @@ const Fusion* fusion_of(const std::string& key) {
   return found == std::end(fusions) ? nullptr : found;
 }
 
+const Vector<std::string> recomputation_names = {"none", "norms", "elementwise", "selective", "full"};
+
+Recomputation recomputation_named(const std::string& name) {
+  const auto found = std::find(recomputation_names.begin(), recomputation_names.end(), name);
+  return static_cast<Recomputation>(found - recomputation_names.begin());
+}
+
 bool recomputes_operators(const Parallelism& parallelism) {
-  return parallelism.selective && parallelism.attention != "stored" &&
+  return parallelism.recompute == Recomputation::selective && parallelism.attention != "stored" &&
          (parallelism.framework == "none" || parallelism.framework == "fsdp");
 }
 
@@ -244,6 +271,8 @@ bool overlaps_by_default(const Parallelism& parallelism) {
 }
 
 }  // namespace
+
+std::string_view name_of(Recomputation recomputation) { return recomputation_names[static_cast<int>(recomputation)]; }
 
 bool fuses_norms(const Parallelism& parallelism) { return parallelism.fuses_norms.value_or(parallelism.compiled); }
 
@@ -278,9 +307,7 @@ Parallelism parse_parallelism(const std::string& text) {
     else if (key == "sharding") result.synchronization = with_sharding(Synchronization::all_reduce, value);
     else if (key == "shard_group") result.shard_group = static_cast<int>(number(key, value));
     else if (key == "recompute") {
-      const std::string kind = one_of(key, value, {"none", "selective", "full"});
-      result.recompute = kind == "full";
-      result.selective = kind == "selective";
+      result.recompute = recomputation_named(one_of(key, value, recomputation_names));
     } else if (key == "sequence_parallel") sequence_parallel = one_of(key, value, {"on", "off"}) == "on";
     else if (key == "attention")
       result.attention = one_of(key, value, {"fused", "flash2", "cudnn", "varlen", "flash1", "triton", "stored"});
@@ -328,7 +355,12 @@ Parallelism parse_parallelism(const std::string& text) {
     throw InputError(
         "shard_group: says among how many ranks a framework splits sharded state, and framework or sharding is not "
         "given");
-  if (result.recompute_layers > 0 && !result.recompute)
+  if (result.recompute == Recomputation::norms && result.framework != "none" && result.framework != "megatron")
+    throw InputError("recompute=norms: layers compute norms again with framework=megatron or none, not with " +
+                     result.framework);
+  if (result.recompute == Recomputation::elementwise && result.framework != "none")
+    throw InputError("recompute=elementwise: is for framework=none, no setting of " + result.framework + " says it");
+  if (result.recompute_layers > 0 && result.recompute != Recomputation::full)
     throw InputError("recompute_layers: says how many layers of a chunk recompute=full is for, and that is not given");
   if (!result.early_stop && !runs_fsdp(result))
     throw InputError(
@@ -368,7 +400,7 @@ void check_shard_group(const Parallelism& parallelism) {
 FrameworkConventions conventions_of(const Parallelism& parallelism, int64_t batch) {
   FrameworkConventions result;
   result.stored_attention = parallelism.attention == "stored";
-  result.recomputes_attention = result.stored_attention && parallelism.selective;
+  result.recomputes_attention = result.stored_attention && parallelism.recompute == Recomputation::selective;
   result.triton_attention = parallelism.attention == "triton";
   result.cudnn_attention =
       parallelism.attention == "cudnn" || (parallelism.attention == "fused" && parallelism.framework == "megatron");
@@ -387,7 +419,7 @@ FrameworkConventions conventions_of(const Parallelism& parallelism, int64_t batc
   result.joined_gates = !fsdp && !internevo;
   result.norms_in_f32 = internevo;
   result.eager_norms = !fuses_norms(parallelism);
-  result.recomputes_norms = internevo && !parallelism.recompute;
+  result.recomputes_norms = internevo && parallelism.recompute != Recomputation::full;
   using Rotation = FrameworkConventions::Rotation;
   result.rotation = fuses_rope(parallelism) ? Rotation::kernel : fsdp ? Rotation::complex_product : Rotation::halves;
   const int64_t micro_batches =
@@ -442,9 +474,9 @@ std::string to_string(const Parallelism& parallelism) {
   if (parallelism.expert > 1) text += ",ep=" + std::to_string(parallelism.expert);
   text += ",sharding=" + std::string(sharding_name(parallelism.synchronization));
   if (parallelism.shard_group > 0) text += ",shard_group=" + std::to_string(parallelism.shard_group);
-  const bool selective =
-      parallelism.selective && (parallelism.attention == "stored" || recomputes_operators(parallelism));
-  text += std::string(",recompute=") + (parallelism.recompute ? "full" : selective ? "selective" : "none");
+  const bool nothing = parallelism.recompute == Recomputation::selective && parallelism.attention != "stored" &&
+                       !recomputes_operators(parallelism);
+  text += ",recompute=" + std::string(name_of(nothing ? Recomputation::none : parallelism.recompute));
   if (parallelism.recompute_layers > 0) text += ",recompute_layers=" + std::to_string(parallelism.recompute_layers);
   if (!parallelism.early_stop) text += ",early_stop=off";
   for (const int chunk : parallelism.layers.indices())
@@ -538,10 +570,12 @@ ParallelPlan plan_of(Parallelism& parallelism, const Graph& graph, const Topolog
   plan.settings.overlaps_reductions = overlaps_reductions(parallelism);
   if (parallelism.framework != "none") plan.settings.least_collective_size = 2;
   plan.settings.micro_batches = static_cast<int>(batch / parallelism.data / parallelism.micro_batch);
-  if (parallelism.recompute)
+  if (parallelism.recompute == Recomputation::full)
     plan.settings.recompute = recomputation_of_layers(
         graph, layers, places, parallelism.recompute_layers > 0 ? parallelism.recompute_layers : layers.count());
   else if (recomputes_operators(parallelism)) plan.settings.recompute = recomputation_of_operators(graph, layers);
+  else if (parallelism.recompute == Recomputation::norms || parallelism.recompute == Recomputation::elementwise)
+    plan.settings.recompute = recomputation_of_kinds(graph, layers, parallelism.recompute);
   const Graph of_micro_batch = graph_of_micro_batch(graph, plan.settings.micro_batches);
   const Vector<DeviceId> order = topology.by_links();
   const int of_stage = parallelism.of_layer() * parallelism.data;
@@ -567,9 +601,14 @@ void set_nearest_recomputation(Parallelism& nearest, const Graph& graph, const V
   if (patterns.empty()) return;
   const Vector<bool> found = recomputed_operators(graph, patterns);
   const Vector<OperatorId> layers = transformer_layers(graph);
-  nearest.selective = recomputed_operators(graph, recomputation_of_operators(graph, layers)) == found;
-  nearest.recompute = !nearest.selective;
-  if (nearest.selective) return;
+  for (const Recomputation kind : {Recomputation::norms, Recomputation::elementwise})
+    if (recomputed_operators(graph, recomputation_of_kinds(graph, layers, kind)) == found) {
+      nearest.recompute = kind;
+      return;
+    }
+  const bool selective = recomputed_operators(graph, recomputation_of_operators(graph, layers)) == found;
+  nearest.recompute = selective ? Recomputation::selective : Recomputation::full;
+  if (selective) return;
   const Vector<int> of_chunks = layers_of_chunks(nearest, layers.count());
   const Vector<PlaceOfLayer> places = places_of_layers(of_chunks);
   const auto differences = [&](const Vector<std::string>& names) {

@@ -14,9 +14,12 @@
 //   layers             layers of each of the pp x vp chunks, as 5:6:6:7
 //   shard_group        with a framework: sharded state is split among so many neighbouring data-parallel ranks, and
 //                      each such group has all of it (hybrid sharding); default: among all
-//   recompute          none, selective, full; selective: of each layer all but every other product and attention, as
-//                      torchtitan's selective activation checkpointing by operator; with attention=stored, or another
-//                      framework than fsdp: of attention's stored probabilities
+//   recompute          none, norms, elementwise, selective, full; norms: of layers, as Megatron-Core's selective
+//                      recomputation of layernorm; elementwise, without a framework: of layers all but products,
+//                      attention and what other layers read: norms, activations, products of gates; selective: of each
+//                      layer all but every other product and attention, as torchtitan's selective activation
+//                      checkpointing by operator; with attention=stored, or another framework than fsdp: of attention's
+//                      stored probabilities
 //   recompute_layers   with recompute=full: so many of the first layers of each chunk are recomputed; default: all
 //   early_stop         with framework=fsdp or composer: on: recompute=full ends where backward has no use for more, as
 //                      PyTorch's does since 2.1; off: at a layer's end, as before that
@@ -73,11 +76,14 @@
 
 namespace ff {
 
+// What layers compute again before backward.
+enum class Recomputation { none, norms, elementwise, selective, full };
+
 struct Parallelism {
   int tensor = 1, pipeline = 1, chunks = 1, data = 0;  // data 0: as many groups as there are devices for
   int64_t micro_batch = 0;                             // samples; 0: all of a group's
   Synchronization synchronization = Synchronization::all_reduce;
-  bool recompute = false, selective = false;  // of whole layers; of some operators
+  Recomputation recompute = Recomputation::none;
   bool sequence_parallel = true, fused_loss = false;
   bool overlaps_tensor_parallel = false, overlaps_gathers = false;
   std::string attention = "fused", framework = "none";
@@ -94,6 +100,9 @@ struct Parallelism {
   int of_layer() const { return tensor * context; }  // devices of a data-parallel group that split each layer
   bool operator==(const Parallelism&) const = default;
 };
+
+// "none", "norms", ...
+std::string_view name_of(Recomputation recomputation);
 
 // "tp=8,pp=4,micro_batch=1". Throws InputError for unknown keys and values, and for what plans cannot say.
 Parallelism parse_parallelism(const std::string& text);

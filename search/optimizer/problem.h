@@ -9,6 +9,7 @@
 #include "search/cost/kernel_costs.h"
 #include "search/cost/replicas.h"
 #include "search/optimizer/annotations.h"
+#include "search/simulator/task_order.h"
 
 namespace ff {
 
@@ -22,6 +23,8 @@ struct Problem {
   int state_buffers = 0;                               // of the optimizer, for each trained parameter: they take memory
   std::shared_ptr<const Graph> batch_graph = nullptr;  // of all micro-batches; null: there is one
   std::shared_ptr<const Replicas> replicas = nullptr;  // that the devices stand for (folding.h); null: themselves
+  // In which strategies are judged: fifo, or one_forward_one_backward where there are several micro-batches.
+  TaskOrder order = TaskOrder::fifo;
 
   // What an iteration computes.
   const Graph& whole() const { return batch_graph ? *batch_graph : graph; }
@@ -42,7 +45,7 @@ struct Problem {
         same_batch ? batch_graph : std::make_shared<const Graph>(graph_of_batch(other_graph, settings.micro_batches))};
   }
   Problem with(const Topology& other) const {
-    return {graph, other, kernels, annotations, settings, state_buffers, batch_graph};
+    return {graph, other, kernels, annotations, settings, state_buffers, batch_graph, nullptr, order};
   }
 
   Strategy keeping_annotations(Strategy strategy) const {

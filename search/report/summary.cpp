@@ -227,7 +227,8 @@ std::string report_to_text(const SearchReport& report, const Graph& graph, const
     text += padded(baseline.algorithm) + time_text(baseline.predicted) +
             with_number("  (%.2f times as long)",
                         static_cast<double>(baseline.predicted) / static_cast<double>(report.predicted)) +
-            (baseline.feasible ? "" : "  exceeds device memory") + "\n";
+            (baseline.feasible ? "" : "  exceeds device memory") +
+            (baseline.algorithm == "settings" ? "  " + report.details["settings"].get<std::string>() : "") + "\n";
   text += background_text(report);
   if (report.lower_bound > 0)
     text += "lower bound          " + time_text(report.lower_bound) +

@@ -93,7 +93,8 @@ class Bf16(unittest.TestCase):
 
     def test_delta_simulation_equals_full_simulation(self):
         for network in ("lenet", "rnnlm-2step", "moe-tiny"):
-            found = self.search(network, 4, "--proposals", 2000, "--simulator", "checked")
+            found = self.search(network, 4, "--proposals", 2000, "--simulator", "checked", "--sharding", "none",
+                                "--recompute", "none", "--micro-batches", 1)
             self.assertGreater(sum(found["checks"].values()), 100, network)
 
     def test_verify_checkpoints_and_other_precisions(self):

@@ -53,6 +53,32 @@ class MicroBatches(unittest.TestCase):
                 self.assertAlmostEqual(loss, expected, delta=1e-4 * expected)
         self.assertLess(memory[8], memory[2] / 2)
 
+    def test_a_transformer_is_searched_from_the_best_settings(self):
+        topology = json.loads((ROOT / "topologies/local-cpu-2.json").read_text(encoding="utf-8"))
+        plain = self.search("--proposals", 200, "--micro-batches", 1, "--recompute", "none", "--sharding", "none")
+        for model in topology["device_models"].values():
+            model["memory_bytes"] = max(plain["memory_bytes"]) // 2
+        (pathlib.Path(self.folder.name) / "small.json").write_text(json.dumps(topology), encoding="utf-8")
+        command = (BUILD / "ffsearch", "--graph", ROOT / "graphs/llama-tiny.json", "--topo", "small.json", "--batch",
+                   16, "--cost", "analytic", "--proposals", 200, "--json")
+        decided = json.loads(self.run_program(*command, "--micro-batches", 1, "--recompute", "none", "--sharding",
+                                              "none", "--out", "d.json").stdout)
+        self.assertFalse(decided["fits_memory"])
+        found = {}
+        for threads in (1, 2):
+            done = self.run_program(*command, "--threads", threads, "--out", f"{threads}.json")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            found[threads] = json.loads(done.stdout)
+        self.assertTrue(found[1]["fits_memory"])
+        self.assertIn("micro_batch=", found[1]["settings"])
+        self.assertEqual(found[1]["chain_hash"], found[2]["chain_hash"])
+        self.assertEqual(found[1]["predicted_us"], found[2]["predicted_us"])
+        self.assertLessEqual(found[1]["predicted_us"], found[1]["baselines"]["settings"])
+        done = self.run_program("mpirun", "-n", 2, BUILD / "ffexec", "--strategy", "1.json", "--iterations", 2,
+                                "--verify", "--json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(json.loads(done.stdout)["memory_bytes"], found[1]["memory_bytes"])
+
     def test_a_co_located_job_has_its_micro_batches(self):
         for micro_batches in (2, 4):
             self.search("--algorithm", "pipeline", "--micro-batches", micro_batches, "--out", f"{micro_batches}.json")

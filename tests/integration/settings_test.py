@@ -215,6 +215,7 @@ class Settings(unittest.TestCase):
                          ("pp=2,vp=2,micro_batch=1,recompute=full", "fp32"),
                          ("pp=2,micro_batch=2,layers=1:3,recompute=full,recompute_layers=1", "bf16"),
                          ("tp=4,micro_batch=4,overlap_grad_reduce=off", "bf16"),
+                         ("tp=2,pp=2,micro_batch=2,recompute=norms", "bf16"),
                          ("tp=2,pp=2,cp=2,micro_batch=4,sharding=optimizer", "fp32")),
             "torchtitan": (("tp=2,cp=2,micro_batch=2,sharding=parameters", "bf16"),
                            ("tp=1,micro_batch=2,sharding=parameters,recompute=full", "fp32"),
@@ -307,6 +308,9 @@ class Settings(unittest.TestCase):
                 ("--context-parallel-size 3", "tp x cp x pp = 3 does not divide the 8 devices"),
                 ("--expert-model-parallel-size 2", 'ep=2: the graph "llama" has no experts'),
                 ("--recompute-num-layers 2", "need --recompute-granularity full"),
+                ("--recompute-modules layernorm", "--recompute-modules needs --recompute-granularity selective"),
+                ("--recompute-granularity selective --recompute-modules mlp", "expected core_attn or layernorm"),
+                ("--recompute-granularity selective --recompute-modules core_attn layernorm", "found 2 values"),
                 ("--pipeline-model-parallel-size 4 --decoder-first-pipeline-num-layers 2",
                  "leaves 2 layers to 3 stages"),
                 ("--num-virtual-stages-per-pipeline-rank 2", "needs --pipeline-model-parallel-size above 1"),
@@ -546,7 +550,9 @@ class Settings(unittest.TestCase):
                 ("tp=2,tp=4", '"tp" is given twice'),
                 ("tp=x", 'tp: found "x", expected a number'),
                 ("sharding=all", 'found "all"'),
-                ("recompute=some", 'recompute: found "some", expected one of none, selective, full'),
+                ("recompute=some", 'found "some", expected one of none, norms, elementwise, selective, full'),
+                ("recompute=norms,framework=fsdp", "recompute=norms: layers compute norms again with"),
+                ("recompute=elementwise,framework=megatron", "recompute=elementwise: is for framework=none"),
                 ("vp=2", "vp: chunks of layers need stages")):
             with self.subTest(settings=settings):
                 error = self.simulate(settings, code=1)

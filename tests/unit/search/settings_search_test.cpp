@@ -49,7 +49,7 @@ TEST_CASE("many micro-batches continue few of them", "[slow]") {
     settings.tensor = 1 << random.between(0, 2);
     settings.pipeline = 1 << random.between(0, 2);
     settings.chunks = settings.pipeline > 1 ? static_cast<int>(random.between(1, 3)) : 1;
-    settings.recompute = random.between(0, 1) == 1;
+    settings.recompute = random.between(0, 1) == 1 ? Recomputation::full : Recomputation::none;
     if (random.between(0, 1) == 1) settings.framework = "megatron";
     settings.synchronization =
         random.between(0, 1) == 1 ? Synchronization::sharded_optimizer : Synchronization::all_reduce;
@@ -88,7 +88,8 @@ Nanoseconds best_of_all(const Graph& graph, const Topology& topology) {
           for (const Synchronization synchronization :
                {Synchronization::all_reduce, Synchronization::sharded_optimizer, Synchronization::sharded_gradients,
                 Synchronization::sharded_parameters})
-            for (const bool recompute : {false, true}) {
+            for (const Recomputation recompute :
+                 {Recomputation::none, Recomputation::elementwise, Recomputation::full}) {
               const bool more_shards = synchronization == Synchronization::sharded_gradients ||
                                        synchronization == Synchronization::sharded_parameters;
               if ((pipeline > 1 && more_shards) || (chunks > 1 && pipeline == 1)) continue;
@@ -258,13 +259,13 @@ TEST_CASE("the search over settings keeps what is given and says what is not pos
   const Topology topology = committed_topology("dgx-a100-1");
   SettingsSearchOptions options;
   options.pinned.tensor = 2;
-  options.pinned.recompute = true;
+  options.pinned.recompute = Recomputation::full;
   options.given = {"tp", "recompute"};
   const SettingsSearchResult found = searched(graph, topology, options);
   REQUIRE_FALSE(found.best.empty());
   for (const SettingsPrediction& plan : found.best) {
     CHECK(plan.parallelism.tensor == 2);
-    CHECK(plan.parallelism.recompute);
+    CHECK(plan.parallelism.recompute == Recomputation::full);
   }
   options.pinned.tensor = 3;
   CHECK_THROWS_AS(searched(graph, topology, options), InputError);
@@ -286,8 +287,9 @@ TEST_CASE("stages that compute more get fewer layers, and no more is recomputed 
   topology.models.push_back(slow);
   const Vector<DeviceId> order = topology.by_links();
   for (int place = 4; place < 8; ++place) topology.devices[order[place]].model = 1;
-  const SettingsPrediction even = predict_settings(
-      {.tensor = 1, .pipeline = 2, .data = 4, .micro_batch = 2, .recompute = true}, graph, topology, costs);
+  const SettingsPrediction even =
+      predict_settings({.tensor = 1, .pipeline = 2, .data = 4, .micro_batch = 2, .recompute = Recomputation::full},
+                       graph, topology, costs);
   REQUIRE(even.fits());
   int64_t simulated = 0;
   const SettingsPrediction better =
@@ -380,6 +382,35 @@ TEST_CASE("chunks are looked at where stages do not divide the layers") {
   CHECK(chunks == std::set<int>{1, 2});  // three would be more than there are layers
 }
 
+// Norms need next to no time, and activations little more.
+TEST_CASE("recomputation of elementwise operators, or of norms, is looked at where none exceeds memory") {
+  const Graph graph = load_graph(FF_SOURCE_DIR "/graphs/gpt2-small.json", 64);
+  for (const auto& [framework, kind] :
+       {std::pair("none", Recomputation::elementwise), std::pair("megatron", Recomputation::norms)}) {
+    CAPTURE(framework);
+    Topology topology = committed_topology("dgx-a100-1");
+    Parallelism settings{.data = 8, .micro_batch = 8, .framework = framework, .overlaps_reductions = true};
+    const SettingsPrediction none = predict_settings(settings, graph, topology, analytic());
+    settings.recompute = kind;
+    const SettingsPrediction some = predict_settings(settings, graph, topology, analytic());
+    settings.recompute = Recomputation::full;
+    const SettingsPrediction full = predict_settings(settings, graph, topology, analytic());
+    CHECK(none.memory_bytes > some.memory_bytes);
+    CHECK(some.memory_bytes > full.memory_bytes);
+    CHECK(none.makespan < some.makespan);
+    CHECK(some.makespan < 1.03 * none.makespan);
+    CHECK(some.makespan < full.makespan);
+    topology.models[0].memory_bytes = (none.memory_bytes + some.memory_bytes) / 2;
+    SettingsSearchOptions options;
+    options.pinned = settings;
+    options.given = {"tp", "pp", "micro_batch", "sharding", "framework", "overlap_grad_reduce"};
+    const SettingsSearchResult found = searched(graph, topology, options);
+    REQUIRE(!found.best.empty());
+    CHECK(found.best[0].parallelism.recompute == kind);
+    CHECK(found.best[0].makespan == some.makespan);
+  }
+}
+
 TEST_CASE("selective recomputation of FSDP is looked at where none exceeds memory") {
   const Graph graph = load_graph(FF_SOURCE_DIR "/graphs/gpt2-small.json", 64);
   Topology topology = committed_topology("dgx-a100-1");
@@ -390,9 +421,9 @@ TEST_CASE("selective recomputation of FSDP is looked at where none exceeds memor
                        .synchronization = Synchronization::sharded_parameters,
                        .framework = "fsdp"};
   const SettingsPrediction none = predict_settings(settings, graph, topology, analytic());
-  settings.selective = true;
+  settings.recompute = Recomputation::selective;
   const SettingsPrediction selective = predict_settings(settings, graph, topology, analytic());
-  settings.selective = false, settings.recompute = true;
+  settings.recompute = Recomputation::full;
   const SettingsPrediction full = predict_settings(settings, graph, topology, analytic());
   CHECK(none.memory_bytes > selective.memory_bytes);
   CHECK(selective.memory_bytes > full.memory_bytes);
@@ -401,10 +432,10 @@ TEST_CASE("selective recomputation of FSDP is looked at where none exceeds memor
   topology.models[0].memory_bytes = (none.memory_bytes + selective.memory_bytes) / 2;
   SettingsSearchOptions options;
   options.pinned = settings;
-  options.given = {"tp", "pp", "micro_batch", "sharding", "framework"};
+  options.given = {"tp", "pp", "micro_batch", "sharding", "framework", "overlap_grad_reduce"};
   const SettingsSearchResult found = searched(graph, topology, options);
   REQUIRE(!found.best.empty());
-  CHECK(found.best[0].parallelism.selective);
+  CHECK(found.best[0].parallelism.recompute == Recomputation::selective);
   CHECK(found.best[0].makespan == selective.makespan);
 }
 

@@ -89,7 +89,7 @@ std::optional<Parallelism> random_settings(RandomSource& random, const Graph& gr
   constexpr Synchronization kinds[] = {Synchronization::all_reduce, Synchronization::sharded_optimizer,
                                        Synchronization::sharded_gradients, Synchronization::sharded_parameters};
   result.synchronization = kinds[random.between(0, 3)];
-  result.recompute = random.between(0, 1) == 1;
+  result.recompute = random.between(0, 1) == 1 ? Recomputation::full : Recomputation::none;
   if (random.between(0, 1) == 1) result.overlaps_reductions = random.between(0, 1) == 1;
   return result;
 }

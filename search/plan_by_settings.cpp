@@ -1,0 +1,117 @@
+#include "search/plan_by_settings.h"
+
+#include <algorithm>
+
+namespace ff {
+namespace {
+
+// Parts of all operators in all micro-batches: a task graph of more takes over a second.
+constexpr int64_t most_parts_of_chains = 100'000;
+
+int64_t parts_of(const Strategy& strategy, int micro_batches) {
+  int64_t parts = 0;
+  for (const Configuration& configuration : strategy) parts += configuration.parts();
+  return parts * micro_batches;
+}
+
+SettingsSearchOptions search_options(const GraphAndTopology& files, const AlgorithmSettings& settings,
+                                     const DecidedSettings& decided) {
+  constexpr int candidates = 3;
+  constexpr double share_of_budget = 0.25;
+  SettingsSearchOptions options;
+  options.top = candidates;
+  options.budget_s = share_of_budget * settings.search.budget_s;
+  if (decided.micro_batches) options.micro_batches = files.settings.micro_batches;
+  if (decided.recompute) {
+    options.given.insert("recompute");
+    options.pinned.recompute = files.settings.recompute.empty() ? Recomputation::none : Recomputation::full;
+  }
+  if (decided.sharding) {
+    options.given.insert("sharding");
+    options.pinned.synchronization = files.settings.synchronization;
+  }
+  return options;
+}
+
+PlanBySettings plan_of_found(Parallelism parallelism, const GraphAndTopology& files, const DecidedSettings& decided) {
+  ParallelPlan found = plan_of(parallelism, files.graph, files.topology);
+  StrategySettings settings = files.settings;
+  settings.micro_batches = found.settings.micro_batches;
+  settings.overlaps_reductions = found.settings.overlaps_reductions;
+  if (!decided.recompute) settings.recompute = found.settings.recompute;
+  if (!decided.sharding) settings.synchronization = found.settings.synchronization;
+  const bool large = parts_of(found.strategy, settings.micro_batches) > most_parts_of_chains;
+  return {std::move(parallelism), std::move(found.strategy), std::move(settings), large};
+}
+
+// In its best order of tasks, or the one that is asked for.
+class Judge {
+ public:
+  Judge(const GraphAndTopology& files, const CostOptions& costs, const AlgorithmSettings& settings)
+      : files_(files), costs_(costs), order_(settings.task_order.value_or(TaskOrder::best)) {}
+
+  // With what is annotated, which the plan then has.
+  Prediction of(PlanBySettings& plan) const {
+    GraphAndTopology own = files_;
+    own.settings = plan.settings;
+    Loaded loaded = load(std::move(own), costs_);
+    const Problem problem = loaded.problem();
+    plan.strategy = problem.keeping_annotations(std::move(plan.strategy));
+    Evaluator evaluator(problem);
+    const Evaluator::Details details = evaluator.details(plan.strategy, order_);
+    return Evaluator::prediction(details.timeline.makespan, evaluator.fullness(details.memory_bytes));
+  }
+
+ private:
+  const GraphAndTopology& files_;
+  const CostOptions& costs_;
+  const TaskOrder order_;
+};
+
+Vector<SettingsPrediction> best_settings(const GraphAndTopology& files, const CostOptions& costs,
+                                         const AlgorithmSettings& settings, const DecidedSettings& decided,
+                                         const std::atomic<bool>& stop) {
+  CostOptions own = costs;
+  if (own.mode != CostMode::profile) own.mode = CostMode::analytic;
+  const Precision precision = costs.precision.value_or(files.settings.precision);
+  try {
+    const GraphAndTopology typed = with_precision(files, precision);
+    own.precision = precision;
+    return search_settings(typed.graph, typed.topology, own, search_options(files, settings, decided), stop).best;
+  } catch (const InputError&) {  // no settings are possible
+    return {};
+  }
+}
+
+// A search of so many proposals depends on nothing but its input. 0: no limit.
+double seconds_for_baselines(const McmcSettings& search) {
+  constexpr double share_of_budget = 0.125, without_budget_s = 2;
+  if (search.budget_s > 0) return share_of_budget * search.budget_s;
+  return search.proposals > 0 ? 0 : without_budget_s;
+}
+
+}  // namespace
+
+std::optional<PlanBySettings> plan_by_settings(const GraphAndTopology& files, const CostOptions& costs,
+                                               const AlgorithmSettings& settings, const DecidedSettings& decided,
+                                               const std::atomic<bool>& stop) {
+  if (files.topology.devices.size() == 1 || transformer_layers(files.graph).count() < 2) return std::nullopt;
+  const Judge judge(files, costs, settings);
+  std::optional<PlanBySettings> best;
+  Prediction predicted;
+  for (const SettingsPrediction& found : best_settings(files, costs, settings, decided, stop)) {
+    PlanBySettings plan = plan_of_found(found.parallelism, files, decided);
+    if (plan.large) {
+      if (!best) best = std::move(plan);
+      break;
+    }
+    const Prediction now = judge.of(plan);
+    if (now.feasible() && (!best || better(now, predicted))) best = std::move(plan), predicted = now;
+  }
+  if (!best || best->large) return best;
+  const Deadline deadline(seconds_for_baselines(settings.search));
+  const std::optional<Prediction> baseline = best_baseline_of(files, costs, settings, {stop, nullptr, deadline});
+  return baseline && better(*baseline, predicted) ? std::nullopt : std::move(best);
+}
+
+}  // namespace ff

@@ -1,0 +1,36 @@
+// What a search for a transformer starts from: the best settings (settings_search.h) as a strategy.
+#pragma once
+
+#include <atomic>
+#include <optional>
+
+#include "search/algorithms/algorithms.h"
+#include "search/problem_files.h"
+#include "search/settings_choice.h"
+#include "search/settings_search.h"
+
+namespace ff {
+
+struct PlanBySettings {
+  Parallelism parallelism;
+  Strategy strategy;          // of one micro-batch, with what is annotated
+  StrategySettings settings;  // with what flags say
+  // So many tasks that chains would hardly get anywhere: one simulation of all devices takes seconds.
+  bool large = false;
+};
+
+// What flags have decided; the rest is open.
+struct DecidedSettings {
+  bool micro_batches = false, recompute = false, sharding = false;
+};
+
+// The best settings for a graph of two layers with attention or more on several devices. Those that `decided` names are
+// as the files say. They are searched with analytic costs unless costs are those of a profile alone, until nothing
+// better is to be expected; with a budget, for a quarter of it at most. Of the best three that are not large the one is
+// taken that is fastest in its best order of tasks, with the kernel costs of the files. Nothing where no settings fit
+// into memory or none are possible, and where a heuristic baseline with the settings of the files is faster.
+std::optional<PlanBySettings> plan_by_settings(const GraphAndTopology& files, const CostOptions& costs,
+                                               const AlgorithmSettings& settings, const DecidedSettings& decided,
+                                               const std::atomic<bool>& stop);
+
+}  // namespace ff
