@@ -21,6 +21,13 @@ constexpr int most_chunks = 6;             // for a stage; more are looked at wh
 constexpr double surely_exceeds = 1.15;    // of estimated memory
 constexpr int64_t least_positions = 2048;  // of a part of context parallelism
 
+// What the busiest device of a stage computes, and exchanges within layers, for a micro-batch.
+struct StageCosts {
+  int layers = 0;
+  double of_layer = 0, beside = 0;  // in nanoseconds: each layer; embedding and loss
+  double busy_with(int number) const { return number * of_layer + beside; }
+};
+
 // What one micro-batch tells of all.
 struct ShapeCosts {
   Nanoseconds makespan = 0;  // of an iteration of one micro-batch
@@ -30,9 +37,23 @@ struct ShapeCosts {
   // gradients and state.
   Vector<int64_t> one, further, parameters;
   Vector<int64_t> capacity;
-  Vector<int> stage;
+  Vector<int> stage;          // by simulated device
+  Vector<StageCosts> stages;  // with as many layers each as possible
   int state_buffers = 0;
 };
+
+// Devices of several models share layers by their speed: then less is busy than with as many layers for each. A bound.
+double share_of_equal_layers(const Vector<Nanoseconds>& busy, const Topology& topology) {
+  const bool alike = std::all_of(topology.devices.begin(), topology.devices.end(),
+                                 [&](const Device& device) { return device.model == topology.devices[0].model; });
+  double sum = 0, sum_of_rates = 0;
+  for (const Nanoseconds one : busy) {
+    if (one <= 0) return 1;
+    sum += static_cast<double>(one), sum_of_rates += 1 / static_cast<double>(one);
+  }
+  const auto count = static_cast<double>(busy.size());
+  return alike ? 1 : count / sum_of_rates / (sum / count);
+}
 
 // Of one micro-batch, which runs forward first: what lives after the last forward task.
 int64_t kept_for_backward(const TaskGraph& tasks, const MemoryPlan& plan) {
@@ -55,18 +76,25 @@ ShapeCosts costs_of_shape(const Parallelism& parallelism, const Graph& graph, co
   const Evaluator::Details details = one.evaluator().simulated(settings.strategy());
   result.makespan = details.timeline.makespan;
   const Topology& simulated = settings.topology();
-  Vector<Nanoseconds> busy(simulated.devices.size(), 0), synchronizing(simulated.devices.size(), 0);
+  const Vector<int> layer_of = layer_or_none_of_operators(graph);
+  Vector<Nanoseconds> busy(simulated.devices.size(), 0), in_layers = busy, synchronizing = busy;
+  const auto add_busy = [&](DeviceId device, OperatorId op, Nanoseconds duration) {
+    busy[device] += duration;
+    if (layer_of[op] != no_layer) in_layers[device] += duration;
+  };
   for (const int t : details.tasks.tasks.indices()) {
     const Task& task = details.tasks.tasks[t];
     const Nanoseconds duration = details.costs.duration[t];
-    if (is_compute(task.kind)) busy[task.device] += duration;
+    if (is_compute(task.kind)) add_busy(task.device, task.op, duration);
     else if (is_edge_collective(task.kind))
-      for (const DeviceId device : details.tasks.holders(task)) busy[device] += duration;
+      for (const DeviceId device : details.tasks.holders(task))
+        add_busy(device, one.evaluator().builder().edges()[task.edge].consumer, duration);
     else if (is_parameter_collective(task.kind))
       for (const DeviceId device : details.tasks.holders(task)) synchronizing[device] += duration;
   }
   for (const DeviceId device : simulated.devices.indices())
     result.busy += settings.devices_alike(device) * busy[device] / settings.groups();
+  result.busy = static_cast<Nanoseconds>(share_of_equal_layers(busy, simulated) * static_cast<double>(result.busy));
   result.busiest = *std::max_element(busy.begin(), busy.end());
   // Sharded gradients are reduced, and sharded parameters gathered, for each micro-batch.
   if (parallelism.synchronization == Synchronization::sharded_gradients ||
@@ -85,6 +113,15 @@ ShapeCosts costs_of_shape(const Parallelism& parallelism, const Graph& graph, co
   const Vector<DeviceId> order = simulated.by_links();
   const int of_stage = parallelism.of_layer() * settings.groups();
   for (const int place : order.indices()) result.stage[order[place]] = place / of_stage;
+  result.stages.resize(parallelism.pipeline);
+  const Vector<int> layers = layers_of_chunks(parallelism, transformer_layers(graph).count());
+  for (const int s : result.stages.indices()) result.stages[s].layers = layers[s];
+  for (const DeviceId device : busy.indices()) {
+    StageCosts& stage = result.stages[result.stage[device]];
+    if (static_cast<double>(busy[device]) <= stage.busy_with(stage.layers)) continue;
+    stage.of_layer = static_cast<double>(in_layers[device]) / stage.layers;
+    stage.beside = static_cast<double>(busy[device] - in_layers[device]);
+  }
   for (const DeviceId device : result.stage.indices())
     result.capacity.push_back(simulated.model_of(device).memory_bytes);
   return result;
@@ -124,6 +161,24 @@ double estimated_memory_share(const ShapeCosts& costs, const Parallelism& parall
     most = std::max(most, bytes / static_cast<double>(costs.capacity[device]));
   }
   return most;
+}
+
+// With another number of layers for each stage.
+ShapeCosts with_layers(ShapeCosts costs, const Vector<int>& of_stage) {
+  double busiest = 0;
+  Vector<double> share;  // of what a stage has of layers
+  for (const int s : costs.stages.indices()) {
+    StageCosts& stage = costs.stages[s];
+    costs.makespan += static_cast<Nanoseconds>((of_stage[s] - stage.layers) * stage.of_layer);
+    share.push_back(static_cast<double>(of_stage[s]) / stage.layers);
+    stage.layers = of_stage[s];
+    busiest = std::max(busiest, stage.busy_with(stage.layers));
+  }
+  costs.busiest = static_cast<Nanoseconds>(busiest);
+  for (const DeviceId device : costs.stage.indices())
+    for (Vector<int64_t>* bytes : {&costs.one, &costs.further, &costs.parameters})
+      (*bytes)[device] = static_cast<int64_t>(share[costs.stage[device]] * static_cast<double>((*bytes)[device]));
+  return costs;
 }
 
 // Chunks shorten the time in which the pipeline fills and empties.
@@ -233,9 +288,7 @@ class SettingsSearch {
   int most_layers(Parallelism parallelism, int chunks) const {
     parallelism.chunks = chunks;
     parallelism.layers.clear();
-    Vector<int> of_stage(parallelism.pipeline, 0);
-    const Vector<int> of_chunk = layers_of_chunks(parallelism, layers_);
-    for (const int chunk : of_chunk.indices()) of_stage[chunk % parallelism.pipeline] += of_chunk[chunk];
+    const Vector<int> of_stage = layers_of_stages(parallelism);
     return *std::max_element(of_stage.begin(), of_stage.end());
   }
 
@@ -396,7 +449,7 @@ class SettingsSearch {
     Parallelism own = parallelism;
     own.chunks = 1;
     if (own.synchronization == Synchronization::sharded_optimizer) own.synchronization = Synchronization::all_reduce;
-    if (own.pipeline != own.layers.count()) own.layers.clear();
+    if (!given("layers") || own.pipeline != own.layers.count()) own.layers.clear();
     const Shape shape{own.tensor,      own.pipeline,  own.context,        own.expert,
                       own.micro_batch, own.recompute, own.synchronization};
     const auto found = shapes_.find(shape);
@@ -418,7 +471,49 @@ class SettingsSearch {
         parallelism.chunks = chunks_of_stage;
         parallelism.synchronization = synchronization;
         add_if_it_fits(parallelism);
+        if (given("layers")) continue;
+        parallelism.layers = balanced_layers(parallelism);
+        if (!parallelism.layers.empty()) add_if_it_fits(parallelism);
+        parallelism.layers.clear();
       }
+  }
+
+  // Layers of each chunk with which the busiest stage has least to do: fewer for slow devices, and for those with the
+  // embedding or the loss. Empty where that is hardly less than with equally many.
+  Vector<int> balanced_layers(const Parallelism& parallelism) {
+    constexpr double worth_it = 0.99;
+    const int stages = parallelism.pipeline, chunks = parallelism.chunks;
+    const ShapeCosts* costs = stages > 1 ? costs_of(parallelism) : nullptr;
+    if (!costs || layers_ < stages * chunks) return {};
+    const auto busiest_with = [&](const Vector<int>& of_stage) {
+      double most = 0;
+      for (const int s : of_stage.indices()) most = std::max(most, costs->stages[s].busy_with(of_stage[s]));
+      return most;
+    };
+    Vector<int> of_stage(stages, chunks);
+    for (int left = layers_ - stages * chunks; left > 0; --left) {
+      const auto after = [&](int s) { return costs->stages[s].busy_with(of_stage[s] + 1); };
+      int least = 0;
+      for (const int s : of_stage.indices())
+        if (after(s) < after(least)) least = s;
+      ++of_stage[least];
+    }
+    if (busiest_with(of_stage) > worth_it * busiest_with(layers_of_stages(parallelism))) return {};
+    // Chunks in the middle get what is left over: those at the ends have the embedding and the loss.
+    Vector<int> result(stages * chunks, 0);
+    for (const int s : of_stage.indices())
+      for (int c = 0; c < chunks; ++c) {
+        const int middle = (c - 1 + chunks) % chunks;  // the order of 1, 2, ..., 0
+        result[c * stages + s] = of_stage[s] / chunks + (middle < of_stage[s] % chunks ? 1 : 0);
+      }
+    return result;
+  }
+
+  Vector<int> layers_of_stages(const Parallelism& parallelism) const {
+    Vector<int> of_stage(parallelism.pipeline, 0);
+    const Vector<int> of_chunk = layers_of_chunks(parallelism, layers_);
+    for (const int chunk : of_chunk.indices()) of_stage[chunk % parallelism.pipeline] += of_chunk[chunk];
+    return of_stage;
   }
 
   void add_if_it_fits(const Parallelism& parallelism) {
@@ -431,10 +526,16 @@ class SettingsSearch {
     const int count = micro_batches(parallelism);
     Parallelism least = parallelism;
     least.micro_batch = smallest_micro_batch(parallelism);
-    const ShapeCosts* of_least = costs_of(least);
+    const auto with_own_layers = [&](const ShapeCosts* costs) {
+      return costs && !parallelism.layers.empty() && !given("layers")
+                 ? std::optional(with_layers(*costs, layers_of_stages(parallelism)))
+             : costs ? std::optional(*costs)
+                     : std::nullopt;
+    };
+    const std::optional<ShapeCosts> of_least = with_own_layers(costs_of(least));
     const double samples = static_cast<double>(parallelism.micro_batch) / static_cast<double>(least.micro_batch);
     const bool exceeds = of_least && estimated_memory_share(*of_least, of_memory, count, samples) > surely_exceeds;
-    const ShapeCosts* costs = exceeds ? of_least : costs_of(parallelism);
+    const std::optional<ShapeCosts> costs = exceeds ? of_least : with_own_layers(costs_of(parallelism));
     if (!costs) return;
     const double share = estimated_memory_share(*costs, of_memory, count, exceeds ? samples : 1);
     const Nanoseconds estimate = estimated_time(*costs, parallelism, count);

@@ -131,10 +131,6 @@ void check_chunks(const Parallelism& parallelism, int layers) {
                      std::to_string(layers) + " layers");
 }
 
-constexpr int no_layer = -1;
-
-// By operator, for recomputation: none in front of the first layer (embeddings) and behind the last one, where layers
-// are as long as their neighbours; with fewer than three of them that is not known.
 Vector<int> layer_or_none_of_operators(const Graph& graph, const Vector<OperatorId>& layers) {
   Vector<int> result = layer_of_operators(graph, layers);
   const int count = layers.count();
@@ -538,6 +534,10 @@ Vector<int> layers_of_chunks(const Parallelism& parallelism, int layers) {
 
 std::string product_of_degrees(const Parallelism& parallelism) {
   return parallelism.context > 1 ? "tp x cp x pp" : "tp x pp";
+}
+
+Vector<int> layer_or_none_of_operators(const Graph& graph) {
+  return layer_or_none_of_operators(graph, transformer_layers(graph));
 }
 
 ParallelPlan plan_of(Parallelism& parallelism, const Graph& graph, const Topology& topology) {

@@ -142,6 +142,11 @@ void check_shard_group(const Parallelism& parallelism);
 // which the fewest tensors are read further on, and the last of these. Empty: there is no attention.
 Vector<OperatorId> transformer_layers(const Graph& graph);
 
+// By operator: its layer; no_layer in front of the first one (embeddings) and behind the last one, where layers are as
+// long as their neighbours; with fewer than three of them that is not known.
+constexpr int no_layer = -1;
+Vector<int> layer_or_none_of_operators(const Graph& graph);
+
 // The layers of each chunk, in order.
 Vector<int> layers_of_chunks(const Parallelism& parallelism, int layers);
 

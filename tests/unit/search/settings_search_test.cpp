@@ -272,21 +272,51 @@ TEST_CASE("the search over settings keeps what is given and says what is not pos
   CHECK_THROWS_AS(searched(load_graph(FF_SOURCE_DIR "/graphs/lenet.json", 32), topology, {}), InputError);
 }
 
+namespace {
+
+// The last four of eight devices at half their speed.
+Topology half_of_it_slow() {
+  Topology topology = committed_topology("dgx-a100-1");
+  DeviceModel slow = topology.models[0];
+  slow.name = "slow";
+  slow.peak_tflops /= 2, slow.peak_tf32_tflops /= 2, slow.peak_bf16_tflops /= 2, slow.memory_gb_per_s /= 2;
+  topology.models.push_back(slow);
+  const Vector<DeviceId> order = topology.by_links();
+  for (int place = 4; place < 8; ++place) topology.devices[order[place]].model = 1;
+  return topology;
+}
+
+}  // namespace
+
+TEST_CASE("the search over settings gives slow devices fewer layers") {
+  const Graph graph = load_graph(FF_SOURCE_DIR "/graphs/gpt2-small.json", 64);
+  const Topology topology = half_of_it_slow();
+  for (const int stages : {2, 4}) {
+    SettingsSearchOptions options;
+    options.pinned.pipeline = stages;
+    options.given = {"pp"};
+    const SettingsSearchResult found = searched(graph, topology, options);
+    Nanoseconds equal = -1;
+    for (const LookedAt& one : found.looked_at)
+      if (one.outcome == LookedAt::Outcome::fits && one.parallelism.layers.empty() && (equal < 0 || one.time < equal))
+        equal = one.time;
+    REQUIRE(!found.best.empty());
+    const Parallelism& best = found.best[0].parallelism;
+    CAPTURE(to_string(best));
+    REQUIRE(best.layers.count() == stages * best.chunks);
+    Vector<int> of_stage(stages, 0);
+    for (const int chunk : best.layers.indices()) of_stage[chunk % stages] += best.layers[chunk];
+    CHECK(of_stage[0] > of_stage[stages - 1]);
+    CHECK(equal > 0);
+    CHECK(static_cast<double>(found.best[0].makespan) < 0.9 * static_cast<double>(equal));
+  }
+}
+
 TEST_CASE("stages that compute more get fewer layers, and no more is recomputed than must be") {
   const std::atomic<bool> no_stop{false};
   const CostOptions costs = analytic();
   const Graph graph = load_graph(FF_SOURCE_DIR "/graphs/gpt2-small.json", 64);
-  Topology topology = committed_topology("dgx-a100-1");
-  // The last stage's devices at half their speed.
-  const DeviceModel slow = [&] {
-    DeviceModel model = topology.models[0];
-    model.name = "slow";
-    model.peak_tflops /= 2, model.peak_tf32_tflops /= 2, model.peak_bf16_tflops /= 2, model.memory_gb_per_s /= 2;
-    return model;
-  }();
-  topology.models.push_back(slow);
-  const Vector<DeviceId> order = topology.by_links();
-  for (int place = 4; place < 8; ++place) topology.devices[order[place]].model = 1;
+  const Topology topology = half_of_it_slow();
   const SettingsPrediction even =
       predict_settings({.tensor = 1, .pipeline = 2, .data = 4, .micro_batch = 2, .recompute = Recomputation::full},
                        graph, topology, costs);
