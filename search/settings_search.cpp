@@ -18,7 +18,7 @@ namespace {
 
 constexpr double margin = 0.05;            // by which simulations are expected to come out below estimates at most
 constexpr int most_chunks = 6;             // for a stage; more are looked at where they are given
-constexpr double surely_exceeds = 1.15;    // of estimated memory
+constexpr double surely_exceeds = 1.05;    // of estimated memory, which is hardly ever more than what is needed
 constexpr int64_t least_positions = 2048;  // of a part of context parallelism
 
 // What the busiest device of a stage computes, and exchanges within layers, for a micro-batch.
@@ -33,13 +33,12 @@ struct ShapeCosts {
   Nanoseconds makespan = 0;  // of an iteration of one micro-batch
   Nanoseconds busiest = 0;   // what each further one takes of the busiest device, or of what it synchronizes
   Nanoseconds busy = 0;      // of all devices of a group: computing, and in collectives of layers
-  // By simulated device, in bytes: with one micro-batch, what each further one in flight needs, and parameters with
-  // gradients and state.
-  Vector<int64_t> one, further, parameters;
+  // By simulated device, in bytes: with one micro-batch, what each further one in flight needs, and what a sharded
+  // optimizer saves where nothing is sharded.
+  Vector<int64_t> one, further, sharded;
   Vector<int64_t> capacity;
   Vector<int> stage;          // by simulated device
   Vector<StageCosts> stages;  // with as many layers each as possible
-  int state_buffers = 0;
 };
 
 // Devices of several models share layers by their speed: then less is busy than with as many layers for each. A bound.
@@ -66,6 +65,12 @@ int64_t kept_for_backward(const TaskGraph& tasks, const MemoryPlan& plan) {
   for (const PlannedBuffer& buffer : plan.buffers)
     if (buffer.first <= end && buffer.last > end) bytes += buffer.bytes;
   return bytes;
+}
+
+Vector<int64_t> parameters_with_sharded_optimizer(const Evaluator& evaluator, const Strategy& expanded) {
+  Problem problem = evaluator.problem();
+  problem.settings.synchronization = Synchronization::sharded_optimizer;
+  return Evaluator(problem).memory_model().of_parameters(expanded);
 }
 
 ShapeCosts costs_of_shape(const Parallelism& parallelism, const Graph& graph, const Topology& topology,
@@ -100,14 +105,14 @@ ShapeCosts costs_of_shape(const Parallelism& parallelism, const Graph& graph, co
   if (parallelism.synchronization == Synchronization::sharded_gradients ||
       parallelism.synchronization == Synchronization::sharded_parameters)
     result.busiest = std::max(result.busiest, *std::max_element(synchronizing.begin(), synchronizing.end()));
-  result.state_buffers = one.evaluator().problem().state_buffers;
   const Vector<int> issued = on_demand_issue_order(details.tasks, tasks_by_start(details.tasks, details.timeline));
   const MemoryModel::Needs needs =
       one.evaluator().memory_model().needs(details.strategy, details.tasks, issued, TransferBuffers::on_demand);
-  result.parameters = needs.parameters;
+  const Vector<int64_t> with_sharded_optimizer = parameters_with_sharded_optimizer(one.evaluator(), details.strategy);
   for (const DeviceId device : simulated.devices.indices()) {
     result.one.push_back(needs.bytes(device));
-    result.further.push_back(kept_for_backward(details.tasks, needs.plans[device]));
+    result.further.push_back(kept_for_backward(details.tasks, needs.plans[device]) + needs.kept_workspaces[device]);
+    result.sharded.push_back(needs.parameters[device] - with_sharded_optimizer[device]);
   }
   result.stage.resize(simulated.devices.size());
   const Vector<DeviceId> order = simulated.by_links();
@@ -135,29 +140,16 @@ double in_flight(const Parallelism& parallelism, int stage, int micro_batches) {
   return std::min<double>(micro_batches, chunks / parallelism.chunks);
 }
 
-// Bytes of an element's 4 * (weight, gradient, state buffers) that the devices of all groups split.
-int split_buffers(Synchronization synchronization, int state_buffers) {
-  switch (synchronization) {
-    case Synchronization::sharded_optimizer: return state_buffers;
-    case Synchronization::sharded_gradients: return state_buffers + 1;
-    case Synchronization::sharded_parameters: return state_buffers + 2;
-    case Synchronization::all_reduce:
-    case Synchronization::parameter_server: break;
-  }
-  return 0;
-}
-
 // `costs` may be those of micro-batches of fewer samples, by so many times: then it is less than what is needed.
 double estimated_memory_share(const ShapeCosts& costs, const Parallelism& parallelism, int micro_batches,
                               double samples = 1) {
-  const double split = static_cast<double>(split_buffers(parallelism.synchronization, costs.state_buffers)) /
-                       (costs.state_buffers + 2) * (1 - 1.0 / parallelism.data);
+  const bool shards = parallelism.synchronization == Synchronization::sharded_optimizer;
   double most = 0;
   for (const DeviceId device : costs.one.indices()) {
     if (costs.capacity[device] <= 0) continue;
     const double more = samples * in_flight(parallelism, costs.stage[device], micro_batches) - 1;
     const double bytes = static_cast<double>(costs.one[device]) + more * static_cast<double>(costs.further[device]) -
-                         split * static_cast<double>(costs.parameters[device]);
+                         (shards ? static_cast<double>(costs.sharded[device]) : 0);
     most = std::max(most, bytes / static_cast<double>(costs.capacity[device]));
   }
   return most;
@@ -176,7 +168,7 @@ ShapeCosts with_layers(ShapeCosts costs, const Vector<int>& of_stage) {
   }
   costs.busiest = static_cast<Nanoseconds>(busiest);
   for (const DeviceId device : costs.stage.indices())
-    for (Vector<int64_t>* bytes : {&costs.one, &costs.further, &costs.parameters})
+    for (Vector<int64_t>* bytes : {&costs.one, &costs.further, &costs.sharded})
       (*bytes)[device] = static_cast<int64_t>(share[costs.stage[device]] * static_cast<double>((*bytes)[device]));
   return costs;
 }

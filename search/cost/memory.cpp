@@ -536,7 +536,7 @@ MemoryModel::Needs MemoryModel::needs(const Strategy& strategy, const TaskGraph&
                                       TransferBuffers buffers) {
   const Vector<DeviceId> devices = devices_of(tasks);
   const Vector<int64_t> none(bytes_.size(), 0);
-  Needs result{none, none, none, Vector<MemoryPlan>(bytes_.size())};
+  Needs result{none, none, none, Vector<MemoryPlan>(bytes_.size()), none};
   Vector<MemoryPlan> plans =
       plan_lives(builder_, strategy, tasks, order, devices, buffers,
                  framework_.gathers_inputs_again ? InputsOfCollectives::gathered_again : InputsOfCollectives::kept);
@@ -565,8 +565,11 @@ MemoryModel::Needs MemoryModel::needs(const Strategy& strategy, const TaskGraph&
   }
   for (const DeviceId device : devices) result.other[device] += conversions[device];
   for (const DeviceId device : devices)
-    for (const auto& [op, part] : shared_kernels(graph(), strategy, tasks, result.plans[device].steps).kernels)
-      result.other[device] += part_bytes(op, strategy[op].degrees)[part].workspace;
+    for (const auto& [op, part] : shared_kernels(graph(), strategy, tasks, result.plans[device].steps).kernels) {
+      const int64_t workspace = part_bytes(op, strategy[op].degrees)[part].workspace;
+      result.other[device] += workspace;
+      if (!builder_.recomputed(op)) result.kept_workspaces[device] += workspace;
+    }
   for (size_t g = 0; g < builder_.groups().size(); ++g)
     for (const Need& need : needs_of_group(static_cast<int>(g), strategy)) result.parameters[need.device] += need.bytes;
   if (tasks.devices.empty()) return result;

@@ -45,6 +45,8 @@ class MemoryModel {
     Vector<int64_t> other;       // workspaces, conversions, inputs of the graph, losses, statistics
     Vector<int64_t> scratch;     // that kernels use in turn
     Vector<MemoryPlan> plans;    // of the arenas
+    // Workspaces of operators that are not recomputed, part of `other`: each micro-batch in flight has its own.
+    Vector<int64_t> kept_workspaces;
     int64_t bytes(DeviceId device) const {
       return parameters[device] + other[device] + scratch[device] +
              std::max(plans[device].arena_bytes, plans[device].live_bytes);
