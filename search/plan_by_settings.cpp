@@ -2,17 +2,13 @@
 
 #include <algorithm>
 
+#include "search/simulation_room.h"
+
 namespace ff {
 namespace {
 
 // Parts of all operators in all micro-batches: a task graph of more takes over a second.
 constexpr int64_t most_parts_of_chains = 100'000;
-
-int64_t parts_of(const Strategy& strategy, int micro_batches) {
-  int64_t parts = 0;
-  for (const Configuration& configuration : strategy) parts += configuration.parts();
-  return parts * micro_batches;
-}
 
 SettingsSearchOptions search_options(const GraphAndTopology& files, const AlgorithmSettings& settings,
                                      const DecidedSettings& decided) {
@@ -40,7 +36,7 @@ PlanBySettings plan_of_found(Parallelism parallelism, const GraphAndTopology& fi
   settings.overlaps_reductions = found.settings.overlaps_reductions;
   if (!decided.recompute) settings.recompute = found.settings.recompute;
   if (!decided.sharding) settings.synchronization = found.settings.synchronization;
-  const bool large = parts_of(found.strategy, settings.micro_batches) > most_parts_of_chains;
+  const bool large = parts_of_iteration(found.strategy, settings.micro_batches) > most_parts_of_chains;
   return {std::move(parallelism), std::move(found.strategy), std::move(settings), large};
 }
 

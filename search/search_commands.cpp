@@ -10,6 +10,7 @@
 #include "search/plan_by_settings.h"
 #include "search/report/html/report.h"
 #include "search/report/trace.h"
+#include "search/simulation_room.h"
 
 namespace ff {
 namespace {
@@ -202,6 +203,9 @@ Found without_chains(const PlanBySettings& plan, Evaluator& evaluator, const Alg
                      const CommandContext& context) {
   const auto begin = std::chrono::steady_clock::now();
   const Problem& problem = evaluator.problem();
+  expect_room_for_simulation(
+      parts_of_iteration(plan.strategy, problem.settings.micro_batches),
+      "ffsearch plan needs less and prints the settings that were found, " + to_string(plan.parallelism));
   Found found;
   found.strategy = problem.keeping_annotations(plan.strategy);
   found.details = evaluator.details(

@@ -12,6 +12,7 @@
 #include "search/optimizer/parallelism.h"
 #include "search/report/html/report.h"
 #include "search/report/kernel_cost_table.h"
+#include "search/simulation_room.h"
 
 namespace ff {
 namespace {
@@ -303,6 +304,10 @@ CommandResult run_simulate(const SimulateOptions& options) {
   replace_by_flags(file, options);
   if (from_settings && !needs_all_devices(options))
     if (const std::optional<CommandResult> result = folded_result(read, costs, options.explain_costs)) return *result;
+  if (from_settings)
+    expect_room_for_simulation(parts_of_iteration(file.strategy, file.settings.micro_batches),
+                               "without --out, --trace, --html, --measured and --background some devices are simulated "
+                               "for all where others do the same");
   const Topology topology = file.topology;
   const Background background(options.background, topology, options.costs);
   if (!background.empty()) file.topology = background.left_of(topology);

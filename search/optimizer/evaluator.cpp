@@ -8,6 +8,7 @@
 
 #include "common/task_graph/issue_order.h"
 #include "search/cost/step_order.h"
+#include "search/simulation_room.h"
 
 namespace ff {
 namespace {
@@ -37,6 +38,7 @@ double Evaluator::fullness(const Vector<int64_t>& used) const {
 }
 
 TaskGraph Evaluator::tasks_of(const Strategy& strategy) {
+  expect_room_for_simulation(parts_of_iteration(strategy), "fewer devices or micro-batches need less");
   TaskGraph tasks = !problem_.replicas || problem_.replicas->stand_ins.empty()
                         ? builder_.build(strategy)
                         : builder_.build(strategy, problem_.replicas->devices_with_tasks());

@@ -52,6 +52,23 @@ class Limits(unittest.TestCase):
                 refused += 1
         self.assertEqual(refused, 4)
 
+    # 15,000 micro-batches of 1,024 devices: half a terabyte.
+    def test_what_needs_more_memory_than_the_machine_has_is_not_simulated(self):
+        settings = "tp=8,pp=16,micro_batch=1,sharding=optimizer"
+        flags = ("--graph", ROOT / "graphs/gpt-175b.json", "--topo", ROOT / "topologies/dgx-a100-128.json", "--cost",
+                 "analytic", "--precision", "bf16", "--batch", 8 * 15000)
+        for command in (("simulate", "--settings", settings, "--out", "s.json"),
+                        ("--settings", settings)):
+            is_search = command[0] != "simulate"
+            done = run(BUILD / "ffsearch", *(() if is_search else command), *flags,
+                       *(("--micro-batches", 15000, "--sharding", "optimizer", "--recompute", "none", "--budget", "1s",
+                          "--out", "s.json") if is_search else ()), cwd=self.work)
+            code, _, stderr = done
+            self.assertEqual(code, 3, stderr)
+            self.assertIn("a simulation of all devices and micro-batches needs about ", stderr)
+            self.assertEqual(stderr.count("\n"), 1, stderr)
+            self.assertEqual(list(self.work.iterdir()), [])
+
     # 64 threads do not fit; fewer do the work, with the same result.
     def test_fewer_threads_do_the_work_where_no_more_start(self):
         flags = ["--proposals", 300, "--chains", 8]
