@@ -2,10 +2,20 @@
 
 #include <algorithm>
 
+#include "search/optimizer/baselines/megatron.h"
 #include "search/simulation_room.h"
 
 namespace ff {
 namespace {
+
+// A mixture of experts with more operators times devices, of which all are simulated, takes minutes.
+constexpr int64_t most_with_experts = 200'000;
+
+bool takes_minutes(const Graph& graph, const Topology& topology) {
+  const auto has_experts = [](const Operator& op) { return experts_dimension(*op.definition) >= 0; };
+  return std::any_of(graph.operators.begin(), graph.operators.end(), has_experts) &&
+         static_cast<int64_t>(graph.operators.size()) * topology.devices.count() > most_with_experts;
+}
 
 // Parts of all operators in all micro-batches: a task graph of more takes over a second.
 constexpr int64_t most_parts_of_chains = 100'000;
@@ -13,10 +23,11 @@ constexpr int64_t most_parts_of_chains = 100'000;
 SettingsSearchOptions search_options(const GraphAndTopology& files, const AlgorithmSettings& settings,
                                      const DecidedSettings& decided) {
   constexpr int candidates = 3;
-  constexpr double share_of_budget = 0.25;
+  constexpr double share_of_budget = 0.25, without_budget_s = 60;
   SettingsSearchOptions options;
   options.top = candidates;
-  options.budget_s = share_of_budget * settings.search.budget_s;
+  if (settings.search.budget_s > 0) options.budget_s = share_of_budget * settings.search.budget_s;
+  else if (settings.search.proposals == 0) options.budget_s = without_budget_s;
   if (decided.micro_batches) options.micro_batches = files.settings.micro_batches;
   if (decided.recompute) {
     options.given.insert("recompute");
@@ -92,6 +103,8 @@ std::optional<PlanBySettings> plan_by_settings(const GraphAndTopology& files, co
                                                const AlgorithmSettings& settings, const DecidedSettings& decided,
                                                const std::atomic<bool>& stop) {
   if (files.topology.devices.size() == 1 || transformer_layers(files.graph).count() < 2) return std::nullopt;
+  // So many proposals are to have the same result wherever they are made: no time ends the search for settings.
+  if (settings.search.proposals > 0 && takes_minutes(files.graph, files.topology)) return std::nullopt;
   const Judge judge(files, costs, settings);
   std::optional<PlanBySettings> best;
   Prediction predicted;

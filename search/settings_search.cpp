@@ -210,7 +210,7 @@ class SettingsSearch {
       add_shapes(Vector<int>(contexts.begin() + 1, contexts.end()));
       look_at_waiting();
     }
-    if (nodes_.empty())
+    if (nodes_.empty() && result_.complete)
       throw InputError("no settings are possible: " + (refused_.empty() ? nothing_divides() : refused_));
     if (!queue_.empty()) result_.least_of_others = queue_.top().first;
     for (; !queue_.empty(); queue_.pop())
@@ -373,7 +373,13 @@ class SettingsSearch {
             shapes[{tensor, context, one.expert, one.micro_batch}].push_back(one);
         }
       }
-    for (auto& [key, of_key] : shapes) add_bounded(of_key);
+    for (auto& [key, of_key] : shapes) {
+      if (ended()) {
+        result_.complete = false;
+        return;
+      }
+      add_bounded(of_key);
+    }
   }
 
   // None where the shape is not what is given, or its groups do not divide the batch.
@@ -421,7 +427,7 @@ class SettingsSearch {
   void add_bounded(const Vector<Parallelism>& shapes) {
     const ShapeCosts* known = nullptr;
     for (const Parallelism& shape : shapes)
-      if ((known = costs_of(shape))) break;
+      if (ended() || (known = costs_of(shape))) break;
     if (!known) return;
     for (const Parallelism& shape : shapes) {
       const Vector<int> of_stage = chunks(shape);
@@ -446,13 +452,16 @@ class SettingsSearch {
                       own.micro_batch, own.recompute, own.synchronization};
     const auto found = shapes_.find(shape);
     if (found != shapes_.end()) return found->second ? &*found->second : nullptr;
+    if (ended()) return nullptr;
     std::optional<ShapeCosts>& costs = shapes_[shape];
+    const auto begin = std::chrono::steady_clock::now();
     try {
       costs = costs_of_shape(own, graph_, topology_, costs_);
       ++result_.estimated;
     } catch (const InputError& error) {
       refused_ = error.what();
     }
+    slowest_s_ = std::max(slowest_s_, seconds_since(begin));
     return costs ? &*costs : nullptr;
   }
 
@@ -560,12 +569,14 @@ class SettingsSearch {
 
   void simulate(const Node& node) {
     std::optional<SettingsPrediction> found;
+    const auto begin = std::chrono::steady_clock::now();
     try {
       found = predict_settings(node.parallelism, graph_, topology_, costs_, Extrapolation::steady);
     } catch (const InputError& error) {  // chunks
       refused_ = error.what();
       return;
     }
+    slowest_s_ = std::max(slowest_s_, seconds_since(begin));
     simulated(*found);
     if (!found->fits()) {
       add_smaller(node.parallelism);
@@ -576,7 +587,10 @@ class SettingsSearch {
     add_to_best(*found);
   }
 
-  bool ended() const { return stop_ || (options_.budget_s > 0 && seconds_since(begin_) > options_.budget_s); }
+  // Nothing cuts an evaluation short, and a larger one may follow.
+  bool ended() const {
+    return stop_ || (options_.budget_s > 0 && seconds_since(begin_) + 2 * slowest_s_ > options_.budget_s);
+  }
 
   void simulated(const SettingsPrediction& found) {
     ++result_.simulated;
@@ -628,6 +642,7 @@ class SettingsSearch {
   const std::atomic<bool>& stop_;
   const std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
   const int layers_;
+  double slowest_s_ = 0;  // of the evaluations so far
   std::map<Shape, std::optional<ShapeCosts>> shapes_;
   std::set<std::string> seen_;
   std::map<std::string, int> places_;  // of settings in looked_at

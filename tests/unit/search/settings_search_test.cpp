@@ -412,6 +412,16 @@ TEST_CASE("chunks are looked at where stages do not divide the layers") {
   CHECK(chunks == std::set<int>{1, 2});  // three would be more than there are layers
 }
 
+TEST_CASE("a search over settings whose time is over looks at nothing more") {
+  SettingsSearchOptions options;
+  options.budget_s = 1e-9;
+  const SettingsSearchResult found =
+      searched(load_graph(FF_SOURCE_DIR "/graphs/gpt2-small.json", 64), committed_topology("dgx-a100-1"), options);
+  CHECK_FALSE(found.complete);
+  CHECK(found.estimated == 0);
+  CHECK(found.best.empty());
+}
+
 // Norms need next to no time, and activations little more.
 TEST_CASE("recomputation of elementwise operators, or of norms, is looked at where none exceeds memory") {
   const Graph graph = load_graph(FF_SOURCE_DIR "/graphs/gpt2-small.json", 64);
