@@ -92,6 +92,7 @@ struct CommandContext {
   const std::atomic<bool>& stop;
   BestKnown& best_known;  // for whoever must end the search
   std::function<void(const SearchProgress&)> search_progress;
+  std::function<void(const SettingsSearchProgress&)> settings_progress;
   std::function<void(int64_t done, int64_t all, const std::string& what)> measure_progress;
 };
 

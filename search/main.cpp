@@ -555,9 +555,10 @@ void print(const ff::CommandResult& result, const Options& options) {
 void run(const CLI::App& app, const Options& options, const std::atomic<bool>& stop, ff::BestKnown& best_known) {
   std::signal(SIGXFSZ, SIG_IGN);  // a file beyond "ulimit -f" is an error of its write
   const bool interactive = isatty(STDERR_FILENO) == 1 && !options.quiet;
-  ff::CommandContext context{stop, best_known, {}, {}};
+  ff::CommandContext context{stop, best_known, {}, {}, {}};
   if (interactive) {
     context.search_progress = show_progress;
+    context.settings_progress = show_settings_progress;
     context.measure_progress = [](int64_t done, int64_t all, const std::string& what) {
       std::fprintf(stderr, "\rmeasuring kernels  %lld of %lld  %-60.60s", static_cast<long long>(done),
                    static_cast<long long>(all), what.c_str());

@@ -57,8 +57,17 @@ class Judge {
   Judge(const GraphAndTopology& files, const CostOptions& costs, const AlgorithmSettings& settings)
       : files_(files), costs_(costs), order_(settings.task_order.value_or(TaskOrder::best)) {}
 
-  // With what is annotated, which the plan then has.
-  Prediction of(PlanBySettings& plan) const {
+  // With what is annotated, which the plan then has. Nothing where a profile lacks its kernels.
+  std::optional<Prediction> of(PlanBySettings& plan) const {
+    try {
+      return prediction(plan);
+    } catch (const InputError&) {
+      return std::nullopt;
+    }
+  }
+
+ private:
+  Prediction prediction(PlanBySettings& plan) const {
     GraphAndTopology own = files_;
     own.settings = plan.settings;
     Loaded loaded = load(std::move(own), costs_);
@@ -69,22 +78,20 @@ class Judge {
     return Evaluator::prediction(details.timeline.makespan, evaluator.fullness(details.memory_bytes));
   }
 
- private:
   const GraphAndTopology& files_;
   const CostOptions& costs_;
   const TaskOrder order_;
 };
 
 Vector<SettingsPrediction> best_settings(const GraphAndTopology& files, const CostOptions& costs,
-                                         const AlgorithmSettings& settings, const DecidedSettings& decided,
-                                         const std::atomic<bool>& stop) {
+                                         const SettingsSearchOptions& options, const std::atomic<bool>& stop) {
   CostOptions own = costs;
   if (own.mode != CostMode::profile) own.mode = CostMode::analytic;
   const Precision precision = costs.precision.value_or(files.settings.precision);
   try {
     const GraphAndTopology typed = with_precision(files, precision);
     own.precision = precision;
-    return search_settings(typed.graph, typed.topology, own, search_options(files, settings, decided), stop).best;
+    return search_settings(typed.graph, typed.topology, own, options, stop).best;
   } catch (const InputError&) {  // no settings are possible
     return {};
   }
@@ -101,21 +108,24 @@ double seconds_for_baselines(const McmcSettings& search) {
 
 std::optional<PlanBySettings> plan_by_settings(const GraphAndTopology& files, const CostOptions& costs,
                                                const AlgorithmSettings& settings, const DecidedSettings& decided,
-                                               const std::atomic<bool>& stop) {
+                                               const std::atomic<bool>& stop,
+                                               const std::function<void(const SettingsSearchProgress&)>& progress) {
   if (files.topology.devices.size() == 1 || transformer_layers(files.graph).count() < 2) return std::nullopt;
   // So many proposals are to have the same result wherever they are made: no time ends the search for settings.
   if (settings.search.proposals > 0 && takes_minutes(files.graph, files.topology)) return std::nullopt;
+  SettingsSearchOptions options = search_options(files, settings, decided);
+  options.progress = progress;
   const Judge judge(files, costs, settings);
   std::optional<PlanBySettings> best;
   Prediction predicted;
-  for (const SettingsPrediction& found : best_settings(files, costs, settings, decided, stop)) {
+  for (const SettingsPrediction& found : best_settings(files, costs, options, stop)) {
     PlanBySettings plan = plan_of_found(found.parallelism, files, decided);
     if (plan.large) {
       if (!best) best = std::move(plan);
       break;
     }
-    const Prediction now = judge.of(plan);
-    if (now.feasible() && (!best || better(now, predicted))) best = std::move(plan), predicted = now;
+    const std::optional<Prediction> now = judge.of(plan);
+    if (now && now->feasible() && (!best || better(*now, predicted))) best = std::move(plan), predicted = *now;
   }
   if (!best || best->large) return best;
   const Deadline deadline(seconds_for_baselines(settings.search));

@@ -31,8 +31,9 @@ struct DecidedSettings {
 // that are not large the one is taken that is fastest in its best order of tasks, with the kernel costs of the files.
 // Nothing where no settings fit into memory or none are possible, and where a heuristic baseline with the settings of
 // the files is faster.
-std::optional<PlanBySettings> plan_by_settings(const GraphAndTopology& files, const CostOptions& costs,
-                                               const AlgorithmSettings& settings, const DecidedSettings& decided,
-                                               const std::atomic<bool>& stop);
+std::optional<PlanBySettings> plan_by_settings(
+    const GraphAndTopology& files, const CostOptions& costs, const AlgorithmSettings& settings,
+    const DecidedSettings& decided, const std::atomic<bool>& stop,
+    const std::function<void(const SettingsSearchProgress&)>& progress = nullptr);
 
 }  // namespace ff

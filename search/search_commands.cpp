@@ -232,6 +232,13 @@ bool starts_from_settings(const SearchOptions& options) {
          options.strategy.synchronization != Synchronization::parameter_server;
 }
 
+// What flags leave open is chosen with the settings. A profile has the kernels of one number of micro-batches.
+DecidedSettings decided_settings(const SearchOptions& options) {
+  DecidedSettings decided = options.decided;
+  if (options.costs.mode == CostMode::profile && !options.choose.micro_batches) decided.micro_batches = true;
+  return decided;
+}
+
 // In which chains judge what they find.
 TaskOrder order_of_chains(const PlanBySettings& plan, const AlgorithmSettings& settings) {
   const TaskOrder order = settings.task_order.value_or(TaskOrder::best);
@@ -284,13 +291,14 @@ CommandResult run_search(const SearchOptions& options, const CommandContext& con
   const Topology topology = files.topology;
   const Background background(options.background, topology, options.costs);
   if (!background.empty()) files.topology = background.left_of(topology);
+  const DecidedSettings decided = decided_settings(options);
   std::optional<PlanBySettings> plan;
   if (starts_from_settings(options))
-    plan = plan_by_settings(files, options.costs, options.settings, options.decided, context.stop);
+    plan = plan_by_settings(files, options.costs, options.settings, decided, context.stop, context.settings_progress);
   SettingsChoice chosen = options.choose;
   if (plan) {
     files.settings = plan->settings;
-    chosen = {!options.decided.micro_batches, !options.decided.recompute, !options.decided.sharding};
+    chosen = {!decided.micro_batches, !decided.recompute, !decided.sharding};
   } else if (options.choose.any()) {
     files.settings = choose_settings(files, options.costs, options.settings, options.choose, context.stop);
   }
