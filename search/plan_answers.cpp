@@ -181,9 +181,7 @@ Explanation largest_batch(const PlanQuestion& question) {
 }
 
 std::string nothing_fits_text(const SettingsSearchResult& result) {
-  const LookedAt* least = nullptr;
-  for (const LookedAt& one : result.looked_at)
-    if (one.memory_share > 0 && (!least || one.memory_share < least->memory_share)) least = &one;
+  const LookedAt* least = with_least_memory(result);
   if (!least) return "";
   return line("; the least that was met is %.2f times the memory of a device, by ", least->memory_share) +
          to_string(least->parallelism);

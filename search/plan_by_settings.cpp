@@ -83,15 +83,21 @@ class Judge {
   const TaskOrder order_;
 };
 
-Vector<SettingsPrediction> best_settings(const GraphAndTopology& files, const CostOptions& costs,
-                                         const SettingsSearchOptions& options, const std::atomic<bool>& stop) {
+// The fastest that fit; where none does, those that need the least memory.
+Vector<Parallelism> best_settings(const GraphAndTopology& files, const CostOptions& costs,
+                                  const SettingsSearchOptions& options, const std::atomic<bool>& stop) {
   CostOptions own = costs;
   if (own.mode != CostMode::profile) own.mode = CostMode::analytic;
   const Precision precision = costs.precision.value_or(files.settings.precision);
   try {
     const GraphAndTopology typed = with_precision(files, precision);
     own.precision = precision;
-    return search_settings(typed.graph, typed.topology, own, options, stop).best;
+    const SettingsSearchResult found = search_settings(typed.graph, typed.topology, own, options, stop);
+    Vector<Parallelism> best;
+    for (const SettingsPrediction& one : found.best) best.push_back(one.parallelism);
+    if (const LookedAt* least = with_least_memory(found); best.empty() && found.complete && least)
+      best.push_back(least->parallelism);
+    return best;
   } catch (const InputError&) {  // no settings are possible
     return {};
   }
@@ -118,14 +124,14 @@ std::optional<PlanBySettings> plan_by_settings(const GraphAndTopology& files, co
   const Judge judge(files, costs, settings);
   std::optional<PlanBySettings> best;
   Prediction predicted;
-  for (const SettingsPrediction& found : best_settings(files, costs, options, stop)) {
-    PlanBySettings plan = plan_of_found(found.parallelism, files, decided);
+  for (const Parallelism& found : best_settings(files, costs, options, stop)) {
+    PlanBySettings plan = plan_of_found(found, files, decided);
     if (plan.large) {
       if (!best) best = std::move(plan);
       break;
     }
     const std::optional<Prediction> now = judge.of(plan);
-    if (now && now->feasible() && (!best || better(*now, predicted))) best = std::move(plan), predicted = *now;
+    if (now && (!best || better(*now, predicted))) best = std::move(plan), predicted = *now;
   }
   if (!best || best->large) return best;
   const Deadline deadline(seconds_for_baselines(settings.search));

@@ -654,6 +654,13 @@ class SettingsSearch {
 
 }  // namespace
 
+const LookedAt* with_least_memory(const SettingsSearchResult& result) {
+  const LookedAt* least = nullptr;
+  for (const LookedAt& one : result.looked_at)
+    if (one.memory_share > 0 && (!least || one.memory_share < least->memory_share)) least = &one;
+  return least;
+}
+
 SettingsSearchResult search_settings(const Graph& graph, const Topology& topology, const CostOptions& costs,
                                      const SettingsSearchOptions& options, const std::atomic<bool>& stop) {
   return SettingsSearch(graph, topology, costs, options, stop).run();

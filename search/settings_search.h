@@ -48,6 +48,9 @@ struct SettingsSearchResult {
   double elapsed_s = 0;
 };
 
+// Of those whose memory is known; null: none.
+const LookedAt* with_least_memory(const SettingsSearchResult& result);
+
 // Looks at each divisor of the devices as tensor-parallel degree, within a node, and as number of stages; at
 // micro-batches of powers of two, and without stages whole groups; up to six chunks, for micro-batches that the stages
 // divide: they divide the layers equally, or where stages do not, no stage has more of them than without chunks, and

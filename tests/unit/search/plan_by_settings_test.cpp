@@ -62,8 +62,14 @@ TEST_CASE("what flags decide stays in the settings that a search starts from") {
   CHECK(planned(files, {.recompute = true}).value().settings.recompute == Vector<std::string>{"*.gelu"});
 }
 
-TEST_CASE("without layers, several devices, or settings that fit, a search does not start from settings") {
-  CHECK_FALSE(planned(small_memory(0.1), {}));
+TEST_CASE("where nothing fits, a search starts from the settings that need the least memory") {
+  const std::optional<PlanBySettings> plan = planned(small_memory(0.1), {});
+  REQUIRE(plan);
+  CHECK(plan->parallelism.recompute == Recomputation::full);
+  CHECK((plan->parallelism.pipeline > 1 || shards_parameters(plan->settings.synchronization)));
+}
+
+TEST_CASE("without layers or several devices a search does not start from settings") {
   GraphAndTopology files = small_memory(4);
   files.graph = load_graph(FF_SOURCE_DIR "/graphs/lenet.json");
   CHECK_FALSE(planned(files, {}));
