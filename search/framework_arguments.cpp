@@ -4,10 +4,12 @@
 #include <charconv>
 #include <fstream>
 #include <map>
+#include <numeric>
 #include <set>
 #include <sstream>
 
 #include "common/errors.h"
+#include "search/pipeline_layout.h"
 
 namespace ff {
 namespace {
@@ -22,6 +24,7 @@ const std::map<std::string, int>& flags_with_a_meaning() {
                                                    {"--num-virtual-stages-per-pipeline-rank", 1},
                                                    {"--decoder-first-pipeline-num-layers", 1},
                                                    {"--decoder-last-pipeline-num-layers", 1},
+                                                   {"--pipeline-model-parallel-layout", 1},
                                                    {"--account-for-embedding-in-pipeline-split", 0},
                                                    {"--account-for-loss-in-pipeline-split", 0},
                                                    {"--context-parallel-size", 1},
@@ -164,8 +167,12 @@ class Megatron {
     own.context = static_cast<int>(number("--context-parallel-size", 1));
     own.expert = static_cast<int>(number("--expert-model-parallel-size", 1));
     result_.batch = number("--global-batch-size", 0);
-    read_chunks();
-    read_borders();
+    if (has(layout)) {
+      read_layout();
+    } else {
+      read_chunks();
+      read_borders();
+    }
     read_what_is_refused();
     read_sharding();
     read_recomputation();
@@ -201,6 +208,7 @@ class Megatron {
   }
 
  private:
+  static constexpr const char* layout = "--pipeline-model-parallel-layout";
   static constexpr const char *embedding_counts = "--account-for-embedding-in-pipeline-split",
                               *loss_counts = "--account-for-loss-in-pipeline-split";
   bool has(const std::string& flag) const { return flags_.contains(flag); }
@@ -244,6 +252,33 @@ class Megatron {
     }
     if (own.chunks > 1 && own.pipeline == 1)
       fail(std::string(has(of_chunk) ? of_chunk : of_rank) + ": needs --pipeline-model-parallel-size above 1");
+  }
+
+  void read_layout() {
+    Parallelism& own = result_.parallelism;
+    for (const char* const other :
+         {"--num-layers-per-virtual-pipeline-stage", "--num-virtual-stages-per-pipeline-rank",
+          "--decoder-first-pipeline-num-layers", "--decoder-last-pipeline-num-layers", embedding_counts, loss_counts})
+      if (has(other)) fail(std::string(layout) + " and " + other + " exclude each other");
+    std::string value = text(layout, "");
+    for (const char quote : {'"', '\''}) std::erase(value, quote);
+    const Vector<int> layers = [&] {
+      try {
+        return layers_of_layout(value);
+      } catch (const InputError& error) {
+        throw InputError(std::string(layout) + ": " + error.what());
+      }
+    }();
+    if (layers.count() % own.pipeline != 0)
+      fail(std::string(layout) + ": has " + std::to_string(layers.size()) + " parts, which the " +
+           std::to_string(own.pipeline) + " stages do not divide");
+    own.chunks = layers.count() / own.pipeline;
+    own.layers = layers;
+    if (const int sum = std::accumulate(layers.begin(), layers.end(), 0); sum != layers_)
+      fail(std::string(layout) + ": has " + std::to_string(sum) + " layers, the graph \"" + graph_.name + "\" " +
+           std::to_string(layers_));
+    if (own.chunks > 1 && own.pipeline == 1) fail(std::string(layout) + ": needs several stages");
+    if (layers == layers_of_chunks({.pipeline = own.pipeline, .chunks = own.chunks}, layers_)) own.layers.clear();
   }
 
   // The embedding and the loss may each count as a layer of the first and the last chunk.

@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <functional>
 #include <map>
+#include <span>
 
 #include "common/json_file.h"
+#include "search/pipeline_layout.h"
 
 namespace ff {
 namespace {
@@ -27,22 +29,28 @@ int layers_beside_embedding_and_loss(const Vector<int>& counts) {
   return ends && std::all_of(counts.begin() + 1, counts.end() - 1, is_most) ? most : 0;
 }
 
-// Megatron-LM has numbers of layers for the first and the last stage; the others have equally many.
+bool are_equal(std::span<const int> counts) {
+  return std::adjacent_find(counts.begin(), counts.end(), std::not_equal_to<>()) == counts.end();
+}
+
+// Of Megatron-Core.
+bool needs_layout(const Parallelism& plan, int layers) {
+  const Vector<int> counts = layers_of_chunks(plan, layers);
+  if (are_equal(counts) || layers_beside_embedding_and_loss(counts) > 0) return false;
+  return plan.chunks > 1 || (counts.count() > 3 && !are_equal(std::span(counts).subspan(1, counts.size() - 2)));
+}
+
+// Megatron-LM has numbers of layers for the first and the last stage, if the others have equally many; else a layout.
 void add_borders(FrameworkSettings& settings, const Parallelism& plan, int layers) {
   const Vector<int> counts = layers_of_chunks(plan, layers);
-  const bool equal = std::adjacent_find(counts.begin(), counts.end(), std::not_equal_to<>()) == counts.end();
-  if (equal) return;
+  if (needs_layout(plan, layers)) {
+    settings.text += "--pipeline-model-parallel-layout '" + pipeline_layout(counts) + "'\n";
+    return;
+  }
+  if (are_equal(counts)) return;
   if (const int others = layers_beside_embedding_and_loss(counts); others > 0) {
     if (counts[0] < others) settings.text += "--account-for-embedding-in-pipeline-split\n";
     if (counts.back() < others) settings.text += "--account-for-loss-in-pipeline-split\n";
-    return;
-  }
-  const bool of_middle = counts.count() < 4 || std::adjacent_find(counts.begin() + 1, counts.end() - 1,
-                                                                  std::not_equal_to<>()) == counts.end() - 1;
-  if (plan.chunks > 1 || !of_middle) {
-    settings.not_there.push_back(
-        (plan.layers.empty() ? text_of(layers) + " layers in chunks that are not equal" : layers_text(plan)) +
-        ": Megatron-LM's stages between the first and the last have equally many layers");
     return;
   }
   settings.text += "--decoder-first-pipeline-num-layers " + text_of(counts[0]) +
@@ -64,7 +72,8 @@ FrameworkSettings megatron_arguments(const Parallelism& plan, const Graph& graph
          text_of(plan.pipeline) + "\n";
   if (const int of_chunk = plan.chunks > 1 ? layers_beside_embedding_and_loss(layers_of_chunks(plan, layers)) : 0)
     text += "--num-layers-per-virtual-pipeline-stage " + text_of(of_chunk) + "\n";
-  else if (plan.chunks > 1) text += "--num-virtual-stages-per-pipeline-rank " + text_of(plan.chunks) + "\n";
+  else if (plan.chunks > 1 && !needs_layout(plan, layers))
+    text += "--num-virtual-stages-per-pipeline-rank " + text_of(plan.chunks) + "\n";
   if (plan.tensor > 1 && plan.sequence_parallel) text += "--sequence-parallel\n";
   if (plan.context > 1) text += "--context-parallel-size " + text_of(plan.context) + "\n";
   if (plan.expert > 1)

@@ -257,7 +257,8 @@ void add_search_flags(CLI::App& app, ff::AlgorithmSettings& settings, ff::Proble
   ff::McmcSettings& search = settings.search;
   app.add_option("--annotations", files.annotations, "decisions that every plan keeps (ffannotations/1)");
   app.add_option("--budget", options.budget,
-                 "search time, such as 30s, 5m, 1h, including the baselines; default: until no progress, at most 2m");
+                 "search time, such as 30s, 5m, 1h, including the baselines; default: until no progress, at most 2m "
+                 "(transformers: 3.5m)");
   app.add_option("--proposals", search.proposals, "number of proposals, instead of a time")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 53));
   app.add_option("--seed", search.seed, "seed of the random choices")->check(ff::whole_number())->capture_default_str();

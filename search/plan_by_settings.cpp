@@ -40,58 +40,69 @@ SettingsSearchOptions search_options(const GraphAndTopology& files, const Algori
   return options;
 }
 
-PlanBySettings plan_of_found(Parallelism parallelism, const GraphAndTopology& files, const DecidedSettings& decided) {
-  ParallelPlan found = plan_of(parallelism, files.graph, files.topology);
-  StrategySettings settings = files.settings;
-  settings.micro_batches = found.settings.micro_batches;
-  settings.overlaps_reductions = found.settings.overlaps_reductions;
-  if (!decided.recompute) settings.recompute = found.settings.recompute;
-  if (!decided.sharding) settings.synchronization = found.settings.synchronization;
-  const bool large = parts_of_iteration(found.strategy, settings.micro_batches) > most_parts_of_chains;
-  return {std::move(parallelism), std::move(found.strategy), std::move(settings), large};
+bool alternates(const AlgorithmSettings& settings) {
+  const TaskOrder order = settings.task_order.value_or(TaskOrder::best);
+  return order == TaskOrder::best || order == TaskOrder::one_forward_one_backward;
 }
 
-// In its best order of tasks, or the one that is asked for.
+// Makes strategies of settings, and predicts them.
 class Judge {
  public:
-  Judge(const GraphAndTopology& files, const CostOptions& costs, const AlgorithmSettings& settings)
-      : files_(files), costs_(costs), order_(settings.task_order.value_or(TaskOrder::best)) {}
+  Judge(const GraphAndTopology& files, const CostOptions& costs, const AlgorithmSettings& settings,
+        const DecidedSettings& decided, const Deadline& deadline)
+      : files_(files), costs_(costs), settings_(settings), decided_(decided), deadline_(deadline) {}
 
-  // With what is annotated, which the plan then has. Nothing where a profile lacks its kernels.
-  std::optional<Prediction> of(PlanBySettings& plan) const {
+  struct Judged {
+    PlanBySettings plan;
+    Prediction prediction;  // in its best order of tasks, or the one that is asked for; none where the plan is large
+  };
+
+  // Nothing where that cannot be: a profile lacks kernels, or what is annotated does not fit the micro-batches.
+  std::optional<Judged> of(const Parallelism& parallelism) const {
     try {
-      return prediction(plan);
+      return judged(parallelism);
     } catch (const InputError&) {
-      return std::nullopt;
+    } catch (const MachineError&) {  // this machine has no memory for it
     }
+    return std::nullopt;
   }
 
  private:
-  Prediction prediction(PlanBySettings& plan) const {
+  std::optional<Judged> judged(Parallelism parallelism) const {
+    ParallelPlan found = plan_of(parallelism, files_.graph, files_.topology);
     GraphAndTopology own = files_;
-    own.settings = plan.settings;
+    own.settings.micro_batches = found.settings.micro_batches;
+    own.settings.overlaps_reductions = found.settings.overlaps_reductions;
+    if (!decided_.recompute) own.settings.recompute = found.settings.recompute;
+    if (!decided_.sharding) own.settings.synchronization = found.settings.synchronization;
+    Judged result{{std::move(parallelism), {}, own.settings}, {}};
     Loaded loaded = load(std::move(own), costs_);
     const Problem problem = loaded.problem();
-    plan.strategy = problem.keeping_annotations(std::move(plan.strategy));
+    result.plan.strategy = problem.keeping_annotations(std::move(found.strategy));
+    result.plan.large = parts_of_iteration(result.plan.strategy, problem.settings.micro_batches) > most_parts_of_chains;
+    if (result.plan.large) return alternates(settings_) ? std::optional(std::move(result)) : std::nullopt;
     Evaluator evaluator(problem);
-    const Evaluator::Details details = evaluator.details(plan.strategy, order_);
-    return Evaluator::prediction(details.timeline.makespan, evaluator.fullness(details.memory_bytes));
+    const Evaluator::Details details =
+        evaluator.details(result.plan.strategy, settings_.task_order.value_or(TaskOrder::best), deadline_);
+    result.prediction = Evaluator::prediction(details.timeline.makespan, evaluator.fullness(details.memory_bytes));
+    return result;
   }
 
   const GraphAndTopology& files_;
   const CostOptions& costs_;
-  const TaskOrder order_;
+  const AlgorithmSettings& settings_;
+  const DecidedSettings& decided_;
+  const Deadline& deadline_;
 };
 
 // The fastest that fit; where none does, those that need the least memory.
 Vector<Parallelism> best_settings(const GraphAndTopology& files, const CostOptions& costs,
                                   const SettingsSearchOptions& options, const std::atomic<bool>& stop) {
-  CostOptions own = costs;
-  if (own.mode != CostMode::profile) own.mode = CostMode::analytic;
   const Precision precision = costs.precision.value_or(files.settings.precision);
+  CostOptions own = costs;
+  own.precision = precision;
   try {
     const GraphAndTopology typed = with_precision(files, precision);
-    own.precision = precision;
     const SettingsSearchResult found = search_settings(typed.graph, typed.topology, own, options, stop);
     Vector<Parallelism> best;
     for (const SettingsPrediction& one : found.best) best.push_back(one.parallelism);
@@ -104,8 +115,8 @@ Vector<Parallelism> best_settings(const GraphAndTopology& files, const CostOptio
 }
 
 // A search of so many proposals depends on nothing but its input. 0: no limit.
-double seconds_for_baselines(const McmcSettings& search) {
-  constexpr double share_of_budget = 0.125, without_budget_s = 2;
+double seconds_for_all(const McmcSettings& search) {
+  constexpr double share_of_budget = 0.5, without_budget_s = 90;
   if (search.budget_s > 0) return share_of_budget * search.budget_s;
   return search.proposals > 0 ? 0 : without_budget_s;
 }
@@ -121,22 +132,22 @@ std::optional<PlanBySettings> plan_by_settings(const GraphAndTopology& files, co
   if (settings.search.proposals > 0 && takes_minutes(files.graph, files.topology)) return std::nullopt;
   SettingsSearchOptions options = search_options(files, settings, decided);
   options.progress = progress;
-  const Judge judge(files, costs, settings);
-  std::optional<PlanBySettings> best;
-  Prediction predicted;
-  for (const Parallelism& found : best_settings(files, costs, options, stop)) {
-    PlanBySettings plan = plan_of_found(found, files, decided);
-    if (plan.large) {
-      if (!best) best = std::move(plan);
-      break;
-    }
-    const std::optional<Prediction> now = judge.of(plan);
-    if (now && (!best || better(*now, predicted))) best = std::move(plan), predicted = *now;
+  CostOptions own = costs;
+  if (own.mode != CostMode::profile) own.mode = CostMode::analytic;  // nothing is measured for what is not taken
+  const Deadline deadline(seconds_for_all(settings.search));
+  const SearchControl control{stop, nullptr, deadline};
+  const Judge judge(files, own, settings, decided, deadline);
+  std::optional<Judge::Judged> best;
+  for (const Parallelism& found : best_settings(files, own, options, stop)) {
+    if (best && (best->plan.large || control.ended())) break;
+    std::optional<Judge::Judged> now = judge.of(found);
+    if (now && (!best || (!now->plan.large && better(now->prediction, best->prediction)))) best = std::move(now);
   }
-  if (!best || best->large) return best;
-  const Deadline deadline(seconds_for_baselines(settings.search));
-  const std::optional<Prediction> baseline = best_baseline_of(files, costs, settings, {stop, nullptr, deadline});
-  return baseline && better(*baseline, predicted) ? std::nullopt : std::move(best);
+  if (!best) return std::nullopt;
+  if (best->plan.large || control.ended()) return std::move(best->plan);
+  const std::optional<Prediction> baseline = best_baseline_of(files, own, settings, control);
+  if (baseline && better(*baseline, best->prediction)) return std::nullopt;
+  return std::move(best->plan);
 }
 
 }  // namespace ff

@@ -25,12 +25,11 @@ struct DecidedSettings {
 };
 
 // The best settings for a graph of two layers with attention or more on several devices. Those that `decided` names
-// are as the files say. They are searched with analytic costs unless costs are those of a profile alone, until nothing
-// better is to be expected; for a quarter of a budget at most, or for a minute without one. (With a number of
-// proposals the result does not depend on the time; then large mixtures of experts are left out.) Of the best three
-// that are not large the one is taken that is fastest in its best order of tasks, with the kernel costs of the files.
-// Where none fits, the one that needs the least memory. Nothing where no settings are possible, and where a heuristic
-// baseline with the settings of the files is faster.
+// are as the files say. They are searched with analytic costs, or those of a profile alone, until nothing better is to
+// be expected; for a quarter of a budget at most, or for a minute without one. (With a number of proposals the result
+// does not depend on the time; then large mixtures of experts are left out.) Of the best three the one is taken that
+// is fastest in its best order of tasks, unless it is large. Where none fits, the one that needs the least memory.
+// Nothing where no settings are possible, and where a heuristic baseline with the settings of the files is faster.
 std::optional<PlanBySettings> plan_by_settings(
     const GraphAndTopology& files, const CostOptions& costs, const AlgorithmSettings& settings,
     const DecidedSettings& decided, const std::atomic<bool>& stop,

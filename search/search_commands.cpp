@@ -106,12 +106,14 @@ Evaluator::Details in_best_order(const std::string& algorithm, const AlgorithmSe
   constexpr double evaluations_of_orders = 6, short_s = 0.1;
   const double orders_s = evaluations_of_orders * evaluator.slowest_s();
   if (!settings.task_order && (deadline.left_s() < orders_s || (control.stop && orders_s > short_s)))
-    order = TaskOrder::fifo;
+    order = evaluator.problem().order;
   const Deadline until = settings.task_order ? Deadline() : deadline;  // orders that are asked for are tried
   Evaluator::Details found = evaluator.details(result.strategy, order, until);
   Evaluator::follow_order(found);
   if (order != TaskOrder::best || settings.check_local) return found;
   constexpr double near = 1.3;
+  const Nanoseconds judged =
+      evaluator.problem().order == TaskOrder::fifo ? found.makespan_fifo : found.timeline.makespan;
   Vector<int> nearest_first;
   for (const int number : result.baselines.indices()) nearest_first.push_back(number);
   std::stable_sort(nearest_first.begin(), nearest_first.end(),
@@ -119,7 +121,7 @@ Evaluator::Details in_best_order(const std::string& algorithm, const AlgorithmSe
   for (const int number : nearest_first) {
     const Baseline& baseline = result.baselines[number];
     if (!baseline.feasible || baseline.strategy == result.strategy ||
-        static_cast<double>(baseline.predicted) > near * static_cast<double>(found.makespan_fifo) ||
+        static_cast<double>(baseline.predicted) > near * static_cast<double>(judged) ||
         deadline.left_s() < evaluator.slowest_details_s() || control.stop)
       continue;
     Evaluator::Details other = evaluator.details(baseline.strategy, order, until);
@@ -295,10 +297,11 @@ CommandResult run_search(const SearchOptions& options, const CommandContext& con
   std::optional<PlanBySettings> plan;
   if (starts_from_settings(options))
     plan = plan_by_settings(files, options.costs, options.settings, decided, context.stop, context.settings_progress);
+  const double settings_s = seconds_since(start);
   SettingsChoice chosen = options.choose;
   if (plan) {
     files.settings = plan->settings;
-    chosen = {!decided.micro_batches, !decided.recompute, !decided.sharding};
+    chosen = {.micro_batches = !decided.micro_batches, .recompute = !decided.recompute, .sharding = !decided.sharding};
   } else if (options.choose.any()) {
     files.settings = choose_settings(files, options.costs, options.settings, options.choose, context.stop);
   }
@@ -318,18 +321,20 @@ CommandResult run_search(const SearchOptions& options, const CommandContext& con
   Found found = plan && plan->large
                     ? without_chains(*plan, evaluator, settings, context)
                     : find_strategy(options.algorithm, evaluator, space, settings, plan ? &*plan : nullptr, context);
-  context.best_known.complete(found.strategy, Evaluator::prediction(found.details.makespan_fifo,
-                                                                    evaluator.fullness(found.details.memory_bytes)));
+  const Nanoseconds judged =
+      problem.order == TaskOrder::fifo ? found.details.makespan_fifo : found.details.timeline.makespan;
+  context.best_known.complete(found.strategy,
+                              Evaluator::prediction(judged, evaluator.fullness(found.details.memory_bytes)));
   found.report.background = background.effects(topology, problem.topology, found.details);
   found.report.chosen = chosen;
+  if (starts_from_settings(options)) found.report.total_s += settings_s;
   write_outputs(options.out, "", found.strategy, found.report, evaluator, found.details);
   context.best_known.written();
   if (!options.trace.empty()) write_trace(options.trace, problem.topology, evaluator.builder(), found.details);
   CommandResult result{report_to_json(found.report),
                        report_to_text(found.report, problem.whole(), problem.topology, found.strategy)};
-  const std::string over_budget =
-      budget_note(options, std::max(evaluator.slowest_s(), found.slowest_evaluation_s),
-                  std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
+  const std::string over_budget = budget_note(options, std::max(evaluator.slowest_s(), found.slowest_evaluation_s),
+                                              settings_s + seconds_since(begin));
   for (const std::string& note :
        {loaded.kernels.measurement_note(), loaded.kernels.busy_note(), over_budget, memory_note(found.details),
         check_note(options.settings, found.report), sharding_note(problem.settings, found.details.tasks)})

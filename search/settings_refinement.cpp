@@ -16,7 +16,9 @@ std::optional<SettingsPrediction> predicted_if_it_fits(const Parallelism& parall
     SettingsPrediction found =
         predict_settings(parallelism, refinement.graph, refinement.topology, refinement.costs, Extrapolation::steady);
     if (found.fits()) return found;
-  } catch (const InputError&) {}
+  } catch (const InputError&) {
+  } catch (const MachineError&) {  // this machine has no memory for it
+  }
   return std::nullopt;
 }
 
@@ -28,7 +30,7 @@ SettingsPrediction with_less_recomputation(SettingsPrediction best, const Settin
                                            int64_t& simulated) {
   const Vector<int> of_chunks = layers_of_chunks(best.parallelism, transformer_layers(refinement.graph).count());
   int exceeds = 0, fits = *std::max_element(of_chunks.begin(), of_chunks.end());
-  while (fits - exceeds > 1 && !refinement.stop) {
+  while (fits - exceeds > 1 && !refinement.ended()) {
     Parallelism parallelism = best.parallelism;
     parallelism.recompute_layers = (exceeds + fits) / 2;
     const auto found = predicted_if_it_fits(parallelism, refinement, simulated);
@@ -41,7 +43,7 @@ SettingsPrediction with_less_recomputation(SettingsPrediction best, const Settin
 SettingsPrediction with_moved_borders(SettingsPrediction best, const SettingsRefinement& refinement,
                                       int64_t& simulated) {
   const int layers = transformer_layers(refinement.graph).count();
-  while (!refinement.stop) {
+  while (!refinement.ended()) {
     const Vector<StageTimes> stages =
         stage_times(best.parallelism, refinement.graph, refinement.topology, refinement.costs);
     const auto busier = [](const StageTimes& a, const StageTimes& b) { return a.busy() < b.busy(); };

@@ -2,7 +2,7 @@
 // recomputation of some layers of each chunk, and reduction of gradients at another time.
 #pragma once
 
-#include <atomic>
+#include <functional>
 
 #include "search/settings_prediction.h"
 
@@ -13,7 +13,7 @@ struct SettingsRefinement {
   const Topology& topology;
   const CostOptions& costs;
   bool borders = true, recomputation = true, overlap = true, gathers = true;  // what may change
-  const std::atomic<bool>& stop;
+  std::function<bool()> ended;                                                // no time is left, or the user stops it
 };
 
 // The fastest plan found from `plan`, which fits; `plan` itself where nothing is faster by more than 0.1 %. Where all

@@ -42,16 +42,18 @@ struct ShapeCosts {
 };
 
 // Devices of several models share layers by their speed: then less is busy than with as many layers for each. A bound.
-double share_of_equal_layers(const Vector<Nanoseconds>& busy, const Topology& topology) {
-  const bool alike = std::all_of(topology.devices.begin(), topology.devices.end(),
-                                 [&](const Device& device) { return device.model == topology.devices[0].model; });
-  double sum = 0, sum_of_rates = 0;
-  for (const Nanoseconds one : busy) {
-    if (one <= 0) return 1;
-    sum += static_cast<double>(one), sum_of_rates += 1 / static_cast<double>(one);
+// `alike`, by device: how many it stands for.
+double share_of_equal_layers(const Vector<Nanoseconds>& busy, const Vector<int64_t>& alike, const Topology& topology) {
+  const bool one_model = std::all_of(topology.devices.begin(), topology.devices.end(),
+                                     [&](const Device& device) { return device.model == topology.devices[0].model; });
+  double count = 0, sum = 0, sum_of_rates = 0;
+  for (const DeviceId device : busy.indices()) {
+    if (alike[device] == 0) continue;
+    if (busy[device] <= 0) return 1;
+    const auto weight = static_cast<double>(alike[device]), time = static_cast<double>(busy[device]);
+    count += weight, sum += weight * time, sum_of_rates += weight / time;
   }
-  const auto count = static_cast<double>(busy.size());
-  return alike ? 1 : count / sum_of_rates / (sum / count);
+  return one_model || count == 0 ? 1 : count / sum_of_rates / (sum / count);
 }
 
 // Of one micro-batch, which runs forward first: what lives after the last forward task.
@@ -99,7 +101,10 @@ ShapeCosts costs_of_shape(const Parallelism& parallelism, const Graph& graph, co
   }
   for (const DeviceId device : simulated.devices.indices())
     result.busy += settings.devices_alike(device) * busy[device] / settings.groups();
-  result.busy = static_cast<Nanoseconds>(share_of_equal_layers(busy, simulated) * static_cast<double>(result.busy));
+  Vector<int64_t> alike;
+  for (const DeviceId device : busy.indices()) alike.push_back(settings.devices_alike(device));
+  result.busy =
+      static_cast<Nanoseconds>(share_of_equal_layers(busy, alike, simulated) * static_cast<double>(result.busy));
   result.busiest = *std::max_element(busy.begin(), busy.end());
   // Sharded gradients are reduced, and sharded parameters gathered, for each micro-batch.
   if (parallelism.synchronization == Synchronization::sharded_gradients ||
@@ -162,7 +167,9 @@ ShapeCosts with_layers(ShapeCosts costs, const Vector<int>& of_stage) {
   for (const int s : costs.stages.indices()) {
     StageCosts& stage = costs.stages[s];
     costs.makespan += static_cast<Nanoseconds>((of_stage[s] - stage.layers) * stage.of_layer);
-    share.push_back(static_cast<double>(of_stage[s]) / stage.layers);
+    // What the embedding and the loss need does not become more with layers.
+    const double of_layers = static_cast<double>(of_stage[s]) / stage.layers;
+    share.push_back(stage.beside > 0 ? std::min(of_layers, 1.0) : of_layers);
     stage.layers = of_stage[s];
     busiest = std::max(busiest, stage.busy_with(stage.layers));
   }
@@ -427,7 +434,7 @@ class SettingsSearch {
   void add_bounded(const Vector<Parallelism>& shapes) {
     const ShapeCosts* known = nullptr;
     for (const Parallelism& shape : shapes)
-      if (ended() || (known = costs_of(shape))) break;
+      if ((known = costs_of(shape))) break;
     if (!known) return;
     for (const Parallelism& shape : shapes) {
       const Vector<int> of_stage = chunks(shape);
@@ -452,13 +459,18 @@ class SettingsSearch {
                       own.micro_batch, own.recompute, own.synchronization};
     const auto found = shapes_.find(shape);
     if (found != shapes_.end()) return found->second ? &*found->second : nullptr;
-    if (ended()) return nullptr;
+    if (ended()) {
+      result_.complete = false;
+      return nullptr;
+    }
     std::optional<ShapeCosts>& costs = shapes_[shape];
     const auto begin = std::chrono::steady_clock::now();
     try {
       costs = costs_of_shape(own, graph_, topology_, costs_);
       ++result_.estimated;
     } catch (const InputError& error) {
+      refused_ = error.what();
+    } catch (const MachineError& error) {  // this machine has no memory for it
       refused_ = error.what();
     }
     slowest_s_ = std::max(slowest_s_, seconds_since(begin));
@@ -575,6 +587,9 @@ class SettingsSearch {
     } catch (const InputError& error) {  // chunks
       refused_ = error.what();
       return;
+    } catch (const MachineError& error) {
+      refused_ = error.what();
+      return;
     }
     slowest_s_ = std::max(slowest_s_, seconds_since(begin));
     simulated(*found);
@@ -617,7 +632,7 @@ class SettingsSearch {
         !given("recompute") && !given("recompute_layers") && options_.pinned.framework != "fsdp",
         !given("overlap_grad_reduce"),
         !given("overlap_param_gather"),
-        stop_};
+        [this] { return ended(); }};
     Vector<SettingsPrediction> from(result_.best.begin(), result_.best.begin() + std::min(most, result_.best.count()));
     for (const SettingsPrediction& plan : from) {
       if (ended()) return;
@@ -655,9 +670,11 @@ class SettingsSearch {
 }  // namespace
 
 const LookedAt* with_least_memory(const SettingsSearchResult& result) {
+  // Estimates for unequal stages may be too low.
+  const auto rank = [](const LookedAt& one) { return std::pair(!one.parallelism.layers.empty(), one.memory_share); };
   const LookedAt* least = nullptr;
   for (const LookedAt& one : result.looked_at)
-    if (one.memory_share > 0 && (!least || one.memory_share < least->memory_share)) least = &one;
+    if (one.memory_share > 0 && (!least || rank(one) < rank(*least))) least = &one;
   return least;
 }
 

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <fstream>
+#include <limits>
+#include <optional>
 
 #include "common/errors.h"
 #include "common/readable.h"
@@ -15,6 +17,22 @@ namespace {
 // (docs/results/planning.md).
 constexpr int64_t bytes_of_part = 650;
 
+// The least limit of the groups that the process is in, by cgroup v2: "0::/system.slice/job", each folder above it too.
+std::optional<int64_t> control_group_bytes() {
+  std::ifstream own("/proc/self/cgroup");
+  std::string line, path;
+  while (std::getline(own, line))
+    if (line.starts_with("0::")) path = line.substr(3);
+  std::optional<int64_t> least;
+  for (;;) {
+    std::ifstream file("/sys/fs/cgroup" + path + "/memory.max");  // "max", or a number
+    if (int64_t limit = 0; file >> limit) least = std::min(limit, least.value_or(limit));
+    const size_t slash = path.rfind('/');
+    if (path.empty() || slash == std::string::npos) return least;
+    path.erase(slash);
+  }
+}
+
 }  // namespace
 
 int64_t parts_of_iteration(const Strategy& strategy, int micro_batches) {
@@ -24,9 +42,11 @@ int64_t parts_of_iteration(const Strategy& strategy, int micro_batches) {
 }
 
 int64_t machine_memory_bytes() {
-  int64_t bytes = static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE);
-  std::ifstream group("/sys/fs/cgroup/memory.max");  // "max", or a number
-  if (int64_t limit = 0; group >> limit) bytes = std::min(bytes, limit);
+  static const int64_t bytes = [] {
+    constexpr int64_t unknown = std::numeric_limits<int64_t>::max();
+    const int64_t pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
+    return std::min(pages > 0 && page > 0 ? pages * page : unknown, control_group_bytes().value_or(unknown));
+  }();
   return bytes;
 }
 

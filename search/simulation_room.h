@@ -10,7 +10,7 @@ namespace ff {
 // Parts of all operators in so many micro-batches.
 int64_t parts_of_iteration(const Strategy& strategy, int micro_batches = 1);
 
-// Bytes: of the machine, or of the control group that the process belongs to.
+// Bytes: of the machine, or what the control groups of the process may have, if that is less.
 int64_t machine_memory_bytes();
 
 // Throws MachineError where the machine has less memory than that many parts need. `instead`: the end of the message,

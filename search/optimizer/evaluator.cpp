@@ -38,10 +38,9 @@ double Evaluator::fullness(const Vector<int64_t>& used) const {
 }
 
 TaskGraph Evaluator::tasks_of(const Strategy& strategy) {
-  expect_room_for_simulation(parts_of_iteration(strategy), "fewer devices or micro-batches need less");
-  TaskGraph tasks = !problem_.replicas || problem_.replicas->stand_ins.empty()
-                        ? builder_.build(strategy)
-                        : builder_.build(strategy, problem_.replicas->devices_with_tasks());
+  const bool all = !problem_.replicas || problem_.replicas->stand_ins.empty();
+  if (all) expect_room_for_simulation(parts_of_iteration(strategy), "fewer devices or micro-batches need less");
+  TaskGraph tasks = all ? builder_.build(strategy) : builder_.build(strategy, problem_.replicas->devices_with_tasks());
   order_step(tasks, builder_, strategy, problem_.kernels.conventions());
   return tasks;
 }
@@ -142,7 +141,7 @@ Prediction Evaluator::with_memory(const Details& details) {
   const double estimated = fullness(memory_.bytes(strategy));
   if (estimated < far_below || fullness(memory_.of_parameters()) > 1) return prediction(timeline.makespan, estimated);
   Prediction best = prediction(timeline.makespan, exact_fullness(strategy, tasks, tasks_by_start(tasks, timeline)));
-  if (best.feasible() || problem_.settings.micro_batches == 1 || problem_.order != TaskOrder::fifo) return best;
+  if (best.feasible() || problem_.settings.micro_batches == 1) return best;
   look();
   for (const Timeline& timeline : one_forward_one_backward(strategy, tasks, costs)) {
     const Vector<int> order = tasks_by_start(tasks, timeline);

@@ -2,6 +2,7 @@
 """Limits of the machine and of time: memory, threads, file sizes, budgets, signals. Usage: limits_test.py BUILD_DIR"""
 
 import json
+import os
 import pathlib
 import resource
 import subprocess
@@ -52,8 +53,19 @@ class Limits(unittest.TestCase):
                 refused += 1
         self.assertEqual(refused, 4)
 
+    # Settings, and the strategy that chains start from, take all of it.
+    def test_a_transformer_has_a_plan_however_short_the_budget(self):
+        for budget in ("1ms", "300ms", "1s", "2s"):
+            with self.subTest(budget=budget):
+                code, _, stderr = self.search("--budget", budget, "--precision", "bf16", "--batch", 32,
+                                              graph="gpt-3.6b", topology=ROOT / "topologies/dgx-a100-1.json")
+                self.assertEqual(code, 0, stderr)
+                self.assertTrue((self.work / "s.json").exists())
+
     # 15,000 micro-batches of 1,024 devices: half a terabyte.
     def test_what_needs_more_memory_than_the_machine_has_is_not_simulated(self):
+        if os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") > 300e9:
+            self.skipTest("this machine has the memory")
         settings = "tp=8,pp=16,micro_batch=1,sharding=optimizer"
         flags = ("--graph", ROOT / "graphs/gpt-175b.json", "--topo", ROOT / "topologies/dgx-a100-128.json", "--cost",
                  "analytic", "--precision", "bf16", "--batch", 8 * 15000)

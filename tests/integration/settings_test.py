@@ -529,6 +529,32 @@ class Settings(unittest.TestCase):
         self.assertAlmostEqual(line["bias"], sum(errors) / 2)
         self.assertAlmostEqual(found["rows"][1]["measured_s"], 64 * 128 / 1000 / 8)
 
+    def test_layouts_of_pipelines_are_written_and_read(self):
+        self.make_graph("llama", batch=32, num_hidden_layers=6)
+        on = ("--graph", "g.json", "--topo", ROOT / "topologies/dgx-a100-1.json", "--cost", "analytic", "--precision",
+              "bf16", "--optimizer", "adamw", "--json")
+        for settings, layout in (("pp=2,vp=2,layers=2:1:2:1", "Et*2|t|t*2|t,L"),
+                                 ("pp=4,layers=1:1:2:2", "Et|t|t*2|t*2,L")):
+            settings = f"{settings},micro_batch=2,framework=megatron,overlap_grad_reduce=off"
+            planned = json.loads(self.program(BUILD / "ffsearch", "plan", *on, "--settings", settings, "--for",
+                                              "megatron"))
+            self.assertIn(f"--pipeline-model-parallel-layout '{layout}'\n", planned["text"])
+            self.assertEqual(planned["not_there"], [])
+            read = json.loads(self.program(BUILD / "ffsearch", "simulate", *on, "--megatron", planned["text"]))
+            self.assertEqual(read["note"], planned["plans"][0]["settings"])
+            self.assertEqual(read["predicted_us"], planned["plans"][0]["predicted_us"])
+        stages = "--pipeline-model-parallel-size 2 --micro-batch-size 2 --pipeline-model-parallel-layout"
+        for arguments, message in (
+                (f"{stages} Et*2|t,L", 'has 3 layers, the graph "llama" 6'),
+                (f"{stages} Et*2|t*2|t*2,L", "has 3 parts, which the 2 stages do not divide"),
+                (f"{stages} Et*2|t*4", "the loss, L, is not what the last stage ends with"),
+                (f"{stages} Et*2|t*4,L --num-virtual-stages-per-pipeline-rank 2", "exclude each other"),
+                ("--micro-batch-size 2 --pipeline-model-parallel-layout Et*2|t*4,L", "needs several stages")):
+            with self.subTest(arguments=arguments):
+                error = self.program(BUILD / "ffsearch", "simulate", *on, "--megatron", arguments, code=1)
+                self.assertIn(message, error)
+                self.assertEqual(error.count("\n"), 1, error)
+
     def test_what_cannot_be_is_one_message(self):
         self.make_graph("gpt2")
         for settings, message in (

@@ -313,7 +313,7 @@ TEST_CASE("the search over settings gives slow devices fewer layers") {
 }
 
 TEST_CASE("stages that compute more get fewer layers, and no more is recomputed than must be") {
-  const std::atomic<bool> no_stop{false};
+  const auto never = [] { return false; };
   const CostOptions costs = analytic();
   const Graph graph = load_graph(FF_SOURCE_DIR "/graphs/gpt2-small.json", 64);
   const Topology topology = half_of_it_slow();
@@ -322,8 +322,7 @@ TEST_CASE("stages that compute more get fewer layers, and no more is recomputed 
                        graph, topology, costs);
   REQUIRE(even.fits());
   int64_t simulated = 0;
-  const SettingsPrediction better =
-      refined(even, {graph, topology, costs, true, true, false, true, no_stop}, simulated);
+  const SettingsPrediction better = refined(even, {graph, topology, costs, true, true, false, true, never}, simulated);
   CHECK(better.fits());
   CHECK(static_cast<double>(better.makespan) < 0.9 * static_cast<double>(even.makespan));
   REQUIRE(better.parallelism.layers.size() == 2);
@@ -331,8 +330,7 @@ TEST_CASE("stages that compute more get fewer layers, and no more is recomputed 
   CHECK(better.parallelism.layers[0] + better.parallelism.layers[1] == 12);
   CHECK(better.parallelism.recompute_layers == 1);  // there is memory for all others
   CHECK(simulated > 0);
-  const SettingsPrediction kept =
-      refined(even, {graph, topology, costs, false, false, false, true, no_stop}, simulated);
+  const SettingsPrediction kept = refined(even, {graph, topology, costs, false, false, false, true, never}, simulated);
   CHECK(kept.parallelism == even.parallelism);
   // What the stages do adds up to less than the iteration.
   const Vector<StageTimes> stages = stage_times(better.parallelism, graph, topology, costs);
@@ -381,7 +379,7 @@ TEST_CASE("answers about plans") {
 }
 
 TEST_CASE("gradients are reduced with or after backward, as is faster") {
-  const std::atomic<bool> no_stop{false};
+  const auto never = [] { return false; };
   const CostOptions costs = analytic();
   const Graph graph = load_graph(FF_SOURCE_DIR "/graphs/gpt2-small.json", 64);
   const Topology topology = committed_topology("dgx-a100-2");
@@ -391,7 +389,7 @@ TEST_CASE("gradients are reduced with or after backward, as is faster") {
                          graph, topology, costs);
     int64_t simulated = 0;
     const SettingsPrediction better =
-        refined(plan, {graph, topology, costs, false, false, true, true, no_stop}, simulated);
+        refined(plan, {graph, topology, costs, false, false, true, true, never}, simulated);
     CHECK(simulated == 1);
     CHECK(overlaps_reductions(better.parallelism));  // one stage: nothing is delayed
     CHECK((overlaps || better.makespan < plan.makespan));
