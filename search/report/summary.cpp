@@ -118,8 +118,7 @@ std::string settings_text(const SearchReport& report, int64_t batch_size) {
   if (report.precision != Precision::fp32)
     text += padded("precision") + std::string(to_string(report.precision)) + "\n";
   const char* const what = report.details.contains("settings") ? "as the settings say" : "full";
-  if (report.chosen.recompute)
-    text += padded("recompute") + (report.recompute.empty() ? "none" : what) + chosen(true);
+  if (report.chosen.recompute) text += padded("recompute") + (report.recompute.empty() ? "none" : what) + chosen(true);
   for (const std::string& pattern : report.recompute)
     text += padded(&pattern == report.recompute.data() && !report.chosen.recompute ? "recompute" : "") + pattern + "\n";
   if (report.on_demand_buffers)
