@@ -40,11 +40,6 @@ SettingsSearchOptions search_options(const GraphAndTopology& files, const Algori
   return options;
 }
 
-bool alternates(const AlgorithmSettings& settings) {
-  const TaskOrder order = settings.task_order.value_or(TaskOrder::best);
-  return order == TaskOrder::best || order == TaskOrder::one_forward_one_backward;
-}
-
 // Makes strategies of settings, and predicts them.
 class Judge {
  public:
@@ -80,11 +75,11 @@ class Judge {
     const Problem problem = loaded.problem();
     result.plan.strategy = problem.keeping_annotations(std::move(found.strategy));
     result.plan.large = parts_of_iteration(result.plan.strategy, problem.settings.micro_batches) > most_parts_of_chains;
-    if (result.plan.large) return alternates(settings_) ? std::optional(std::move(result)) : std::nullopt;
+    if (result.plan.large) return may_alternate(settings_) ? std::optional(std::move(result)) : std::nullopt;
     Evaluator evaluator(problem);
     const Evaluator::Details details =
         evaluator.details(result.plan.strategy, settings_.task_order.value_or(TaskOrder::best), deadline_);
-    result.prediction = Evaluator::prediction(details.timeline.makespan, evaluator.fullness(details.memory_bytes));
+    result.prediction = evaluator.prediction(details);
     return result;
   }
 

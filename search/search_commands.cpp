@@ -214,8 +214,7 @@ Found without_chains(const PlanBySettings& plan, Evaluator& evaluator, const Alg
       found.strategy, settings.task_order.value_or(
                           problem.settings.micro_batches > 1 ? TaskOrder::one_forward_one_backward : TaskOrder::best));
   Evaluator::follow_order(found.details);
-  context.best_known.found(found.strategy, Evaluator::prediction(found.details.timeline.makespan,
-                                                                 evaluator.fullness(found.details.memory_bytes)));
+  context.best_known.found(found.strategy, evaluator.prediction(found.details));
   SearchReport& report = found.report = describe(problem, found.details);
   report.algorithm = "mcmc";
   report.note = to_string(plan.parallelism) + "; no chains, as a simulation of all " +
@@ -239,13 +238,6 @@ DecidedSettings decided_settings(const SearchOptions& options) {
   DecidedSettings decided = options.decided;
   if (options.costs.mode == CostMode::profile && !options.choose.micro_batches) decided.micro_batches = true;
   return decided;
-}
-
-// In which chains judge what they find.
-TaskOrder order_of_chains(const PlanBySettings& plan, const AlgorithmSettings& settings) {
-  const TaskOrder order = settings.task_order.value_or(TaskOrder::best);
-  const bool alternates = order == TaskOrder::best || order == TaskOrder::one_forward_one_backward;
-  return plan.settings.micro_batches > 1 && alternates ? TaskOrder::one_forward_one_backward : TaskOrder::fifo;
 }
 
 // Why a search took longer than its budget; "" where it did not.
@@ -307,7 +299,8 @@ CommandResult run_search(const SearchOptions& options, const CommandContext& con
   }
   Loaded loaded = load(std::move(files), options.costs);
   Problem problem = loaded.problem();
-  if (plan) problem.order = order_of_chains(*plan, options.settings);
+  if (plan && plan->settings.micro_batches > 1 && may_alternate(options.settings))
+    problem.order = TaskOrder::one_forward_one_backward;
   const SearchSpace space(problem.graph, problem.topology, false, problem.annotations);
   AlgorithmSettings settings = with_unequal_shares(options.settings, options.costs);
   // Reading the files belongs to the budget, measuring kernels does not.

@@ -20,8 +20,7 @@ std::optional<Prediction> best_baseline(Evaluator& evaluator, const AlgorithmSet
                                                     .control = control,
                                                     .thorough = false});
       const Evaluator::Details details = evaluator.details(result.strategy, TaskOrder::best);
-      const Prediction prediction =
-          Evaluator::prediction(details.timeline.makespan, evaluator.fullness(details.memory_bytes));
+      const Prediction prediction = evaluator.prediction(details);
       if (!best || better(prediction, *best)) best = prediction;
     } catch (const NotApplicable&) {}
   }

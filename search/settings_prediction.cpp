@@ -287,8 +287,8 @@ Vector<StageTimes> stage_times(const Parallelism& parallelism, const Graph& grap
     StageTimes& stage = result[place / (own.of_layer() * settings.groups())];
     if (const StageTimes& one = of_devices[order[place]]; one.busy() > stage.busy()) stage = one;
   }
-  const Vector<int> of_chunks = layers_of_chunks(own, transformer_layers(graph).count());
-  for (const int chunk : of_chunks.indices()) result[chunk % own.pipeline].layers += of_chunks[chunk];
+  const Vector<int> layers = layers_of_stages(own, transformer_layers(graph).count());
+  for (const int stage : layers.indices()) result[stage].layers = layers[stage];
   return result;
 }
 

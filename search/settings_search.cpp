@@ -287,7 +287,7 @@ class SettingsSearch {
   int most_layers(Parallelism parallelism, int chunks) const {
     parallelism.chunks = chunks;
     parallelism.layers.clear();
-    const Vector<int> of_stage = layers_of_stages(parallelism);
+    const Vector<int> of_stage = layers_of_stages(parallelism, layers_);
     return *std::max_element(of_stage.begin(), of_stage.end());
   }
 
@@ -511,7 +511,7 @@ class SettingsSearch {
         if (after(s) < after(least)) least = s;
       ++of_stage[least];
     }
-    if (busiest_with(of_stage) > worth_it * busiest_with(layers_of_stages(parallelism))) return {};
+    if (busiest_with(of_stage) > worth_it * busiest_with(layers_of_stages(parallelism, layers_))) return {};
     // Chunks in the middle get what is left over: those at the ends have the embedding and the loss.
     Vector<int> result(stages * chunks, 0);
     for (const int s : of_stage.indices())
@@ -520,13 +520,6 @@ class SettingsSearch {
         result[c * stages + s] = of_stage[s] / chunks + (middle < of_stage[s] % chunks ? 1 : 0);
       }
     return result;
-  }
-
-  Vector<int> layers_of_stages(const Parallelism& parallelism) const {
-    Vector<int> of_stage(parallelism.pipeline, 0);
-    const Vector<int> of_chunk = layers_of_chunks(parallelism, layers_);
-    for (const int chunk : of_chunk.indices()) of_stage[chunk % parallelism.pipeline] += of_chunk[chunk];
-    return of_stage;
   }
 
   void add_if_it_fits(const Parallelism& parallelism) {
@@ -541,7 +534,7 @@ class SettingsSearch {
     least.micro_batch = smallest_micro_batch(parallelism);
     const auto with_own_layers = [&](const ShapeCosts* costs) {
       return costs && !parallelism.layers.empty() && !given("layers")
-                 ? std::optional(with_layers(*costs, layers_of_stages(parallelism)))
+                 ? std::optional(with_layers(*costs, layers_of_stages(parallelism, layers_)))
              : costs ? std::optional(*costs)
                      : std::nullopt;
     };

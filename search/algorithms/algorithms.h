@@ -45,6 +45,12 @@ inline TaskOrder task_order_of(const std::string& algorithm, const AlgorithmSett
   return settings.task_order.value_or(algorithm == "mcmc" ? TaskOrder::best : baseline);
 }
 
+// May what is found have 1F1B order?
+inline bool may_alternate(const AlgorithmSettings& settings) {
+  const TaskOrder order = settings.task_order.value_or(TaskOrder::best);
+  return order == TaskOrder::best || order == TaskOrder::one_forward_one_backward;
+}
+
 struct AlgorithmRequest {
   Evaluator& evaluator;
   const SearchSpace& space;  // of the evaluator's problem

@@ -87,6 +87,10 @@ class Evaluator {
   static Prediction prediction(Nanoseconds makespan, double fullness) {
     return {makespan, static_cast<double>(makespan) * cost_factor(fullness), fullness};
   }
+  // In the details' own order, with all of their memory.
+  Prediction prediction(const Details& details) const {
+    return prediction(details.timeline.makespan, fullness(details.memory_bytes));
+  }
   // What is needed of the fullest device's memory, as a fraction of it.
   double fullness(const Vector<int64_t>& bytes) const;
   Vector<int64_t> estimated_memory(const Strategy& strategy) { return memory_.bytes(expanded(strategy)); }  // by device

@@ -532,6 +532,13 @@ Vector<int> layers_of_chunks(const Parallelism& parallelism, int layers) {
   return result;
 }
 
+Vector<int> layers_of_stages(const Parallelism& parallelism, int layers) {
+  Vector<int> of_stage(parallelism.pipeline, 0);
+  const Vector<int> of_chunk = layers_of_chunks(parallelism, layers);
+  for (const int chunk : of_chunk.indices()) of_stage[chunk % parallelism.pipeline] += of_chunk[chunk];
+  return of_stage;
+}
+
 std::string product_of_degrees(const Parallelism& parallelism) {
   return parallelism.context > 1 ? "tp x cp x pp" : "tp x pp";
 }

@@ -147,8 +147,9 @@ Vector<OperatorId> transformer_layers(const Graph& graph);
 constexpr int no_layer = -1;
 Vector<int> layer_or_none_of_operators(const Graph& graph);
 
-// The layers of each chunk, in order.
+// The layers of each chunk, in order; of each stage, in all of its chunks.
 Vector<int> layers_of_chunks(const Parallelism& parallelism, int layers);
+Vector<int> layers_of_stages(const Parallelism& parallelism, int layers);
 
 // "tp x pp", or with context parallelism "tp x cp x pp", for messages.
 std::string product_of_degrees(const Parallelism& parallelism);

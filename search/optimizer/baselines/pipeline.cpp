@@ -93,7 +93,7 @@ Vector<StageCut> cuts(const Vector<Vector<Nanoseconds>>& times, const Vector<int
 Prediction in_its_order(Evaluator& evaluator, const Strategy& strategy) {
   if (evaluator.problem().settings.micro_batches == 1) return evaluator.evaluate(strategy);
   const Evaluator::Details details = evaluator.details(strategy, TaskOrder::one_forward_one_backward);
-  return Evaluator::prediction(details.timeline.makespan, evaluator.fullness(details.memory_bytes));
+  return evaluator.prediction(details);
 }
 
 }  // namespace

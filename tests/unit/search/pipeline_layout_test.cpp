@@ -3,6 +3,7 @@
 #include <catch2/catch.hpp>
 
 #include "common/errors.h"
+#include "tests/support/message_of.h"
 
 namespace ff {
 
@@ -21,12 +22,7 @@ TEST_CASE("layouts of Megatron-Core name the layers of each chunk") {
 
 TEST_CASE("layouts that settings cannot say are one message") {
   const auto message = [](const std::string& layout) {
-    try {
-      layers_of_layout(layout);
-    } catch (const InputError& error) {
-      return std::string(error.what());
-    }
-    return std::string();
+    return message_of<InputError>([&] { layers_of_layout(layout); });
   };
   CHECK_THAT(message("Et|t,m|L"), Catch::Contains("multi-token prediction"));
   CHECK_THAT(message("Et|tt|L"), Catch::Contains("each stage has a layer"));

@@ -2,10 +2,12 @@
 
 #include <catch2/catch.hpp>
 
+#include "tests/support/large_model_costs.h"
+
 namespace ff {
 namespace {
 
-// Two devices' worth of memory for a network that data parallelism trains with more.
+// Eight devices of so little memory.
 GraphAndTopology small_memory(double gigabytes) {
   GraphAndTopology files;
   files.graph = load_graph(FF_SOURCE_DIR "/graphs/gpt2-small.json", 64);
@@ -14,19 +16,11 @@ GraphAndTopology small_memory(double gigabytes) {
   return files;
 }
 
-CostOptions costs_in_bf16() {
-  CostOptions costs;
-  costs.mode = CostMode::analytic;
-  costs.precision = Precision::bf16;
-  costs.optimizer.kind = "adamw";
-  return costs;
-}
-
 std::optional<PlanBySettings> planned(const GraphAndTopology& files, const DecidedSettings& decided) {
   const std::atomic<bool> no_stop{false};
   AlgorithmSettings settings;
   settings.search.proposals = 100;  // no limit of time
-  return plan_by_settings(files, costs_in_bf16(), settings, decided, no_stop);
+  return plan_by_settings(files, analytic_bf16_adamw(), settings, decided, no_stop);
 }
 
 }  // namespace
@@ -39,12 +33,12 @@ TEST_CASE("a transformer that exceeds memory otherwise is searched from the best
   CHECK_FALSE(plan->large);
   GraphAndTopology files = small_memory(4);
   files.settings = plan->settings;
-  Loaded loaded = load(files, costs_in_bf16());
+  Loaded loaded = load(files, analytic_bf16_adamw());
   Evaluator evaluator(loaded.problem());
   const Evaluator::Details details = evaluator.details(plan->strategy, TaskOrder::best);
   CHECK(evaluator.fullness(details.memory_bytes) <= 1);
   const std::atomic<bool> no_stop{false};
-  const Prediction others = best_baseline_of(small_memory(4), costs_in_bf16(), {}, {no_stop}).value();
+  const Prediction others = best_baseline_of(small_memory(4), analytic_bf16_adamw(), {}, {no_stop}).value();
   CHECK(better(Evaluator::prediction(details.timeline.makespan, evaluator.fullness(details.memory_bytes)), others));
 }
 
@@ -78,11 +72,10 @@ TEST_CASE("without layers or several devices a search does not start from settin
   CHECK_FALSE(planned(files, {}));
 }
 
-// One micro-batch on all devices, in FIFO order, is a heuristic baseline, too.
 TEST_CASE("evaluations follow the problem's order") {
   GraphAndTopology files = small_memory(80);
   files.settings.micro_batches = 4;
-  Loaded loaded = load(files, costs_in_bf16());
+  Loaded loaded = load(files, analytic_bf16_adamw());
   Problem problem = loaded.problem();
   Parallelism parallelism{.pipeline = 4, .micro_batch = 8};
   const ParallelPlan plan = plan_of(parallelism, files.graph, files.topology);

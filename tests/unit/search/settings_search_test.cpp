@@ -6,6 +6,7 @@
 
 #include "search/plan_answers.h"
 #include "search/settings_refinement.h"
+#include "tests/support/large_model_costs.h"
 #include "tests/support/random_network.h"
 
 namespace ff {
@@ -15,18 +16,10 @@ Topology committed_topology(const std::string& name) {
   return load_topology(FF_SOURCE_DIR "/topologies/" + name + ".json");
 }
 
-CostOptions analytic() {
-  CostOptions costs;
-  costs.mode = CostMode::analytic;
-  costs.precision = Precision::bf16;
-  costs.optimizer.kind = "adamw";
-  return costs;
-}
-
 // Of all micro-batches, the memory laid out on all devices.
 SettingsPrediction simulated_whole(const Parallelism& parallelism, const Graph& graph, const Topology& topology) {
   SettingsPrediction result{.parallelism = parallelism};
-  const SimulatedSettings settings(parallelism, graph, topology, analytic());
+  const SimulatedSettings settings(parallelism, graph, topology, analytic_bf16_adamw());
   SimulatedSettings::Iteration iteration(
       settings, static_cast<int>(graph.batch_size / parallelism.data / parallelism.micro_batch));
   const Evaluator::Details details =
@@ -60,7 +53,7 @@ TEST_CASE("many micro-batches continue few of them", "[slow]") {
     settings.micro_batch = 1;
     const Graph graph = load_graph(FF_SOURCE_DIR "/graphs/gpt2-small.json", settings.data * 4 * random.between(1, 12));
     CAPTURE(to_string(settings), graph.batch_size);
-    const SettingsPrediction found = predict_settings(settings, graph, topology, analytic());
+    const SettingsPrediction found = predict_settings(settings, graph, topology, analytic_bf16_adamw());
     if (!found.extrapolated) continue;
     const SettingsPrediction whole = simulated_whole(settings, graph, topology);
     CHECK(found.makespan == whole.makespan);
@@ -74,7 +67,7 @@ namespace {
 
 SettingsSearchResult searched(const Graph& graph, const Topology& topology, SettingsSearchOptions options) {
   const std::atomic<bool> no_stop{false};
-  return search_settings(graph, topology, analytic(), options, no_stop);
+  return search_settings(graph, topology, analytic_bf16_adamw(), options, no_stop);
 }
 
 // The least time of all settings that fit, each of them simulated; -1: none fits.
@@ -103,7 +96,7 @@ Nanoseconds best_of_all(const Graph& graph, const Topology& topology) {
                                                                  .micro_batch = size,
                                                                  .synchronization = synchronization,
                                                                  .recompute = recompute},
-                                                                graph, topology, analytic());
+                                                                graph, topology, analytic_bf16_adamw());
                 if (one.fits() && (best < 0 || one.makespan < best)) best = one.makespan;
               } catch (const InputError&) {  // samples, heads or layers that are not divisible
               }
@@ -124,7 +117,7 @@ TEST_CASE("many micro-batches continue few of them where stages differ") {
     for (int more = 4; more > 0; --more) ++settings.layers[random.between(0, 7)];
     const Graph graph = load_graph(FF_SOURCE_DIR "/graphs/gpt2-small.json", 2 * random.between(60, 100));
     CAPTURE(to_string(settings), graph.batch_size);
-    const SettingsPrediction found = predict_settings(settings, graph, topology, analytic());
+    const SettingsPrediction found = predict_settings(settings, graph, topology, analytic_bf16_adamw());
     CHECK(found.makespan == simulated_whole(settings, graph, topology).makespan);
     CHECK(found.exact);
     extrapolated += found.extrapolated;
@@ -147,7 +140,7 @@ TEST_CASE("many micro-batches continue few of them where there is a choice of or
     const Graph graph =
         load_graph(FF_SOURCE_DIR "/graphs/gpt2-small.json", settings.data * (pipeline * random.between(8, 24) + 1));
     CAPTURE(to_string(settings), graph.batch_size);
-    const SettingsPrediction found = predict_settings(settings, graph, topology, analytic());
+    const SettingsPrediction found = predict_settings(settings, graph, topology, analytic_bf16_adamw());
     CHECK(found.makespan == simulated_whole(settings, graph, topology).makespan);
   }
 }
@@ -160,7 +153,8 @@ TEST_CASE("many micro-batches continue few of them that take equally long, but f
     const Parallelism settings{.tensor = 2, .pipeline = 8, .data = 1, .micro_batch = 1};
     const Graph graph = load_graph(FF_SOURCE_DIR "/graphs/gpt2-small.json", random.between(150, 250));
     CAPTURE(graph.batch_size);
-    const SettingsPrediction found = predict_settings(settings, graph, topology, analytic(), Extrapolation::steady);
+    const SettingsPrediction found =
+        predict_settings(settings, graph, topology, analytic_bf16_adamw(), Extrapolation::steady);
     const SettingsPrediction whole = simulated_whole(settings, graph, topology);
     CHECK(relative_error(static_cast<double>(found.makespan), static_cast<double>(whole.makespan)) < 0.001);
     CHECK(found.extrapolated);
@@ -215,7 +209,7 @@ TEST_CASE("with a framework two devices exchange by collectives, and gather inpu
   const auto memory = [&](const std::string& settings) {
     const Parallelism parallelism =
         parse_parallelism("pp=2,micro_batch=1,sharding=none,framework=megatron," + settings);
-    CostOptions costs = analytic();
+    CostOptions costs = analytic_bf16_adamw();
     costs.precision = Precision::bf16;
     return predict_settings(parallelism, graph, topology, costs).memory_bytes;
   };
@@ -314,7 +308,7 @@ TEST_CASE("the search over settings gives slow devices fewer layers") {
 
 TEST_CASE("stages that compute more get fewer layers, and no more is recomputed than must be") {
   const auto never = [] { return false; };
-  const CostOptions costs = analytic();
+  const CostOptions costs = analytic_bf16_adamw();
   const Graph graph = load_graph(FF_SOURCE_DIR "/graphs/gpt2-small.json", 64);
   const Topology topology = half_of_it_slow();
   const SettingsPrediction even =
@@ -346,7 +340,7 @@ TEST_CASE("stages that compute more get fewer layers, and no more is recomputed 
 TEST_CASE("answers about plans") {
   const Graph graph = load_graph(FF_SOURCE_DIR "/graphs/llama-tiny.json", 32);
   const Topology topology = committed_topology("dgx-a100-1");
-  const CostOptions costs = analytic();
+  const CostOptions costs = analytic_bf16_adamw();
   const SettingsSearchResult found = searched(graph, topology, {});
   const PlanQuestion question{graph, topology, costs, found.best};
   const Explanation of_all = best_by_value(found, "tp"), of_one = best_by_value(found, "tp=2");
@@ -380,7 +374,7 @@ TEST_CASE("answers about plans") {
 
 TEST_CASE("gradients are reduced with or after backward, as is faster") {
   const auto never = [] { return false; };
-  const CostOptions costs = analytic();
+  const CostOptions costs = analytic_bf16_adamw();
   const Graph graph = load_graph(FF_SOURCE_DIR "/graphs/gpt2-small.json", 64);
   const Topology topology = committed_topology("dgx-a100-2");
   for (const bool overlaps : {false, true}) {
@@ -420,61 +414,57 @@ TEST_CASE("a search over settings whose time is over looks at nothing more") {
   CHECK(found.best.empty());
 }
 
+namespace {
+
+// Recomputation of this kind needs less memory than none and more than that of whole layers, takes between the two,
+// and is found where there is memory for it but not for none. Twice: without it, and with it.
+std::pair<SettingsPrediction, SettingsPrediction> found_in_between(Parallelism settings, Recomputation kind,
+                                                                   const std::set<std::string>& given) {
+  const Graph graph = load_graph(FF_SOURCE_DIR "/graphs/gpt2-small.json", 64);
+  Topology topology = committed_topology("dgx-a100-1");
+  const auto predicted = [&](Recomputation recompute) {
+    settings.recompute = recompute;
+    return predict_settings(settings, graph, topology, analytic_bf16_adamw());
+  };
+  const SettingsPrediction none = predicted(Recomputation::none), some = predicted(kind),
+                           full = predicted(Recomputation::full);
+  CHECK(none.memory_bytes > some.memory_bytes);
+  CHECK(some.memory_bytes > full.memory_bytes);
+  CHECK(none.makespan < some.makespan);
+  CHECK(some.makespan < full.makespan);
+  topology.models[0].memory_bytes = (none.memory_bytes + some.memory_bytes) / 2;
+  SettingsSearchOptions options;
+  options.pinned = settings;
+  options.given = given;
+  const SettingsSearchResult found = searched(graph, topology, options);
+  REQUIRE(!found.best.empty());
+  CHECK(found.best[0].parallelism.recompute == kind);
+  CHECK(found.best[0].makespan == some.makespan);
+  return {none, some};
+}
+
+}  // namespace
+
 // Norms need next to no time, and activations little more.
 TEST_CASE("recomputation of elementwise operators, or of norms, is looked at where none exceeds memory") {
-  const Graph graph = load_graph(FF_SOURCE_DIR "/graphs/gpt2-small.json", 64);
   for (const auto& [framework, kind] :
        {std::pair("none", Recomputation::elementwise), std::pair("megatron", Recomputation::norms)}) {
     CAPTURE(framework);
-    Topology topology = committed_topology("dgx-a100-1");
-    Parallelism settings{.data = 8, .micro_batch = 8, .framework = framework, .overlaps_reductions = true};
-    const SettingsPrediction none = predict_settings(settings, graph, topology, analytic());
-    settings.recompute = kind;
-    const SettingsPrediction some = predict_settings(settings, graph, topology, analytic());
-    settings.recompute = Recomputation::full;
-    const SettingsPrediction full = predict_settings(settings, graph, topology, analytic());
-    CHECK(none.memory_bytes > some.memory_bytes);
-    CHECK(some.memory_bytes > full.memory_bytes);
-    CHECK(none.makespan < some.makespan);
+    const auto [none, some] =
+        found_in_between({.data = 8, .micro_batch = 8, .framework = framework, .overlaps_reductions = true}, kind,
+                         {"tp", "pp", "micro_batch", "sharding", "framework", "overlap_grad_reduce"});
     CHECK(some.makespan < 1.03 * none.makespan);
-    CHECK(some.makespan < full.makespan);
-    topology.models[0].memory_bytes = (none.memory_bytes + some.memory_bytes) / 2;
-    SettingsSearchOptions options;
-    options.pinned = settings;
-    options.given = {"tp", "pp", "micro_batch", "sharding", "framework", "overlap_grad_reduce"};
-    const SettingsSearchResult found = searched(graph, topology, options);
-    REQUIRE(!found.best.empty());
-    CHECK(found.best[0].parallelism.recompute == kind);
-    CHECK(found.best[0].makespan == some.makespan);
   }
 }
 
 TEST_CASE("selective recomputation of FSDP is looked at where none exceeds memory") {
-  const Graph graph = load_graph(FF_SOURCE_DIR "/graphs/gpt2-small.json", 64);
-  Topology topology = committed_topology("dgx-a100-1");
-  Parallelism settings{.tensor = 1,
-                       .pipeline = 1,
-                       .data = 8,
-                       .micro_batch = 8,
-                       .synchronization = Synchronization::sharded_parameters,
-                       .framework = "fsdp"};
-  const SettingsPrediction none = predict_settings(settings, graph, topology, analytic());
-  settings.recompute = Recomputation::selective;
-  const SettingsPrediction selective = predict_settings(settings, graph, topology, analytic());
-  settings.recompute = Recomputation::full;
-  const SettingsPrediction full = predict_settings(settings, graph, topology, analytic());
-  CHECK(none.memory_bytes > selective.memory_bytes);
-  CHECK(selective.memory_bytes > full.memory_bytes);
-  CHECK(none.makespan < selective.makespan);
-  CHECK(selective.makespan < full.makespan);
-  topology.models[0].memory_bytes = (none.memory_bytes + selective.memory_bytes) / 2;
-  SettingsSearchOptions options;
-  options.pinned = settings;
-  options.given = {"tp", "pp", "micro_batch", "sharding", "framework", "overlap_grad_reduce"};
-  const SettingsSearchResult found = searched(graph, topology, options);
-  REQUIRE(!found.best.empty());
-  CHECK(found.best[0].parallelism.recompute == Recomputation::selective);
-  CHECK(found.best[0].makespan == selective.makespan);
+  found_in_between({.tensor = 1,
+                    .pipeline = 1,
+                    .data = 8,
+                    .micro_batch = 8,
+                    .synchronization = Synchronization::sharded_parameters,
+                    .framework = "fsdp"},
+                   Recomputation::selective, {"tp", "pp", "micro_batch", "sharding", "framework"});
 }
 
 }  // namespace ff
