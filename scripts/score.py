@@ -208,8 +208,7 @@ def settings_of(row):
         raise NotSaid("ep above 1")
     parts = {"tp": number(row, "tp", 1), "pp": number(row, "pp", 1), "sharding": SHARDING[stage],
              **recomputation_of(row)}
-    if row.get("cp", "") not in ("", "1"):
-        parts["cp"] = number(row, "cp")
+    parts["cp"] = number(row, "cp", 1)
     if not is_free(row, "vp"):
         parts["vp"] = number(row, "vp", 1)
     if not is_free(row, "mbs"):
@@ -291,8 +290,8 @@ class Predictions:
                 make(path)
         return path
 
-    def graph(self, row, batch):
-        config = json.dumps(config_of(row))
+    def graph(self, row):
+        config, batch = json.dumps(config_of(row)), number(row, "gbs")
 
         def make(path):
             source = path.with_suffix(".config.json")
@@ -306,32 +305,22 @@ class Predictions:
         return self.made("topology", tuple(flags),
                          lambda path: run([self.ffsearch, "topology", *flags, "--out", path, "--quiet"]))
 
-    def predicted_by(self, command, row, batch, *flags):
-        return json.loads(run([self.ffsearch, command, "--graph", self.graph(row, batch), "--topo",
-                               self.topology(row), "--settings", settings_of(row), "--cost", "analytic", "--precision",
-                               "bf16", "--optimizer", "adamw", *flags, "--json"]))
+    def predicted_by(self, command, row, *flags):
+        return json.loads(run([self.ffsearch, command, "--graph", self.graph(row), "--topo", self.topology(row),
+                               "--settings", settings_of(row), "--cost", "analytic", "--precision", "bf16",
+                               "--optimizer", "adamw", *flags, "--json"]))
 
-    def simulate(self, row, batch):
-        return self.predicted_by("simulate", row, batch)
+    def simulate(self, row):
+        return self.predicted_by("simulate", row)
 
     def fastest(self, row):
-        plan = self.predicted_by("plan", row, number(row, "gbs"), "--top", "1")["plans"][0]
+        plan = self.predicted_by("plan", row, "--top", "1")["plans"][0]
         return {"predicted_us": plan["predicted_us"], "memory_bytes": [plan["memory_bytes"]], "baselines": {}}
 
     def predict(self, row):
-        """Of a pipeline with many micro-batches: of two and of three rounds of them, and so on in a straight line. That
-        is near where pipelines are not interleaved: each few of further micro-batches take equally long."""
         if is_free(row, "mbs") or is_free(row, "vp"):
             return self.fastest(row)
-        batch, stages = number(row, "gbs"), number(row, "pp", 1)
-        samples = number(row, "gpus") // (number(row, "tp", 1) * stages) * number(row, "mbs")  # of a micro-batch
-        micro_batches, few, more = batch // samples, 2 * stages, 3 * stages
-        if stages == 1 or number(row, "vp", 1) > 1 or micro_batches <= more or batch % samples != 0:
-            return self.simulate(row, batch)
-        first, second = self.simulate(row, few * samples), self.simulate(row, more * samples)
-        slope = (second["predicted_us"] - first["predicted_us"]) / (more - few)
-        second["predicted_us"] += slope * (micro_batches - more)
-        return second
+        return self.simulate(row)
 
     def of(self, row):
         # Of 96 GB: HBM2e, limited to 500 W, which no preset is (torchtitan's tables).

@@ -50,14 +50,14 @@ Json provenance(const SearchReport& report, const Problem& problem) {
 
 }  // namespace
 
-SearchReport describe(const Problem& problem, const Evaluator::Details& details) {
+SearchReport describe(const Problem& problem, const Evaluator::Details& details, const Vector<int64_t>& times_of_task) {
   SearchReport report;
   report.predicted = details.timeline.makespan;
   report.predicted_fifo = details.makespan_fifo;
   report.fifo_order = details.fifo_order;
   report.task_order = order_text(details.task_order);
-  report.on_demand_buffers = details.transfer_buffers == TransferBuffers::on_demand;
-  report.tasks = details.tasks.tasks.count();
+  report.on_demand_buffers = details.transfer_buffers == TransferBuffers::on_demand &&
+                             !problem.kernels.conventions().framework_memory;  // which always has such
   report.micro_batches = problem.settings.micro_batches;
   report.recompute = problem.settings.recompute;
   report.overlaps_reductions = problem.settings.overlaps_reductions;
@@ -65,7 +65,9 @@ SearchReport describe(const Problem& problem, const Evaluator::Details& details)
   report.sharding = written_sharding(problem.settings);
   for (int t : details.tasks.tasks.indices()) {
     const Task& task = details.tasks.tasks[t];
-    const int64_t times = problem.replicas ? problem.replicas->tasks_of(details.tasks, task) : 1;
+    const int64_t of_micro_batches = times_of_task.empty() ? 1 : times_of_task[t];
+    const int64_t times = of_micro_batches * (problem.replicas ? problem.replicas->tasks_of(details.tasks, task) : 1);
+    report.tasks += of_micro_batches;
     report.transfer_bytes += times * details.tasks.transferred_bytes(task);
     report.synchronization_bytes += times * details.tasks.synchronized_bytes(task);
     if (is_compute(task.kind)) report.compute += times * details.costs.duration[t];

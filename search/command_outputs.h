@@ -9,7 +9,8 @@
 
 namespace ff {
 
-SearchReport describe(const Problem& problem, const Evaluator::Details& details);
+// `times`: [task], how many tasks of further micro-batches it stands for, itself included; empty: for none.
+SearchReport describe(const Problem& problem, const Evaluator::Details& details, const Vector<int64_t>& times = {});
 
 // A strategy file and a trace; "": none. `kept`: what the provenance says instead of what it would say of the report.
 void write_outputs(const std::string& out, const std::string& trace, const Strategy& strategy,

@@ -1,11 +1,7 @@
-// What an iteration takes under settings (optimizer/parallelism.h), for many devices and micro-batches: of
-// data-parallel groups that do the same one is simulated (optimizer/folding.h), of the devices of a tensor-parallel
-// group that do the same one of them (optimizer/alike_ranks.h), and of a long row of micro-batches the first ones.
+// What an iteration takes under settings (optimizer/parallelism.h), for many devices and micro-batches.
 #pragma once
 
-#include "search/optimizer/evaluator.h"
-#include "search/optimizer/folding.h"
-#include "search/problem_files.h"
+#include "search/simulated_settings.h"
 
 namespace ff {
 
@@ -19,49 +15,9 @@ struct SettingsPrediction {
   bool fits() const { return memory_share <= 1; }
 };
 
-// A plan, of the groups that stand for all.
-class SimulatedSettings {
- public:
-  // `parallelism` has its data-parallel degree and its micro-batch. Throws InputError as plan_of does.
-  SimulatedSettings(const Parallelism& parallelism, const Graph& graph, const Topology& topology,
-                    const CostOptions& costs);
-
-  const Strategy& strategy() const { return strategy_; }  // of one micro-batch
-  const Topology& topology() const { return plan_.topology; }
-  int groups() const { return groups_; }  // that are simulated
-  int64_t devices_alike(DeviceId device) const { return plan_.replicas ? plan_.replicas->devices_alike(device) : 1; }
-
-  // With so many micro-batches.
-  class Iteration {
-   public:
-    Iteration(const SimulatedSettings& settings, int micro_batches);
-    Evaluator& evaluator() { return evaluator_; }
-    // In 1F1B order; a single micro-batch as tasks become ready. Without memory. `further`: so many more micro-batches
-    // are to repeat the last ones (Evaluator::simulated_one_forward_one_backward).
-    Evaluator::Details simulated(int further = 0);
-
-   private:
-    const SimulatedSettings& settings_;
-    Loaded loaded_;
-    Evaluator evaluator_;
-  };
-
- private:
-  const CostOptions costs_;
-  FoldedPlan plan_;
-  Strategy strategy_;
-  int groups_ = 1;
-};
-
 // The data-parallel degree and the micro-batch, where they are 0, as plan_of sets them. Throws InputError where devices
 // or samples are not divisible by them.
 Parallelism completed(Parallelism parallelism, const Graph& graph, const Topology& topology);
-
-// How the time of many micro-batches follows from that of few.
-enum class Extrapolation {
-  exact,  // where the state of the simulation comes back (simulator/repetition.h)
-  steady  // or where each further one takes the same time, but for 0.1 %, as those before
-};
 
 // In 1F1B order. Micro-batches that follow from others are not simulated, and memory is what a few need, with further
 // preallocated buffers. `graph` has the samples of an iteration. Throws InputError as plan_of does.

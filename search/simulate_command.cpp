@@ -6,12 +6,11 @@
 #include "search/command_outputs.h"
 #include "search/commands.h"
 #include "search/framework_arguments.h"
-#include "search/optimizer/alike_ranks.h"
-#include "search/optimizer/folding.h"
 #include "search/optimizer/lower_bound.h"
 #include "search/optimizer/parallelism.h"
 #include "search/report/html/report.h"
 #include "search/report/kernel_cost_table.h"
+#include "search/settings_prediction.h"
 #include "search/simulation_room.h"
 
 namespace ff {
@@ -79,27 +78,15 @@ void add_argument_notes(CommandResult& result, const FrameworkArguments& argumen
 }
 
 // Of some devices, which stand for all: of some groups (optimizer/folding.h), or of some ranks of the groups that split
-// layers (alike_ranks.h), or of both. The plan with the settings of `file`, or nothing where they cannot. `look`: with
-// an evaluator and the plan's strategy.
-template <typename Look>
-bool look_at_folded(Parallelism parallelism, const StrategyFile& file, const CostOptions& costs, const Look& look) {
-  if (!file.settings.sharding.empty()) return false;
+// layers (alike_ranks.h), or of both. The plan with the settings of `file`; nothing where they cannot.
+std::optional<SimulatedSettings> settings_of_some(Parallelism& parallelism, const StrategyFile& file,
+                                                  const CostOptions& costs) {
+  if (!file.settings.sharding.empty()) return std::nullopt;
+  parallelism = completed(parallelism, file.graph, file.topology);
   parallelism.synchronization = file.settings.synchronization;
-  std::optional<FoldedPlan> found = folded(parallelism, file.graph, file.topology);
-  if (!found && parallelism.of_layer() == 1) return false;
-  if (!found) {
-    found = {file.graph, file.topology, {}, nullptr};
-    found->plan = plan_of(parallelism, file.graph, file.topology);
-  }
-  found->plan.settings.recompute = file.settings.recompute;
-  Loaded loaded =
-      load({std::move(found->graph), std::move(found->topology), {}, found->plan.settings, found->replicas}, costs);
-  Problem problem = loaded.problem();
-  problem.replicas = with_stand_ins(problem, parallelism, found->plan.strategy);
-  if (!problem.replicas) return false;
-  Evaluator evaluator(problem);
-  look(evaluator, found->plan.strategy);
-  return true;
+  SimulatedSettings settings(parallelism, file.graph, file.topology, costs, file.settings.recompute);
+  if (!settings.replicas()) return std::nullopt;
+  return settings;
 }
 
 // From the devices that were simulated to all that they stand for.
@@ -119,47 +106,76 @@ void unfold(SearchReport& report, const Replicas& replicas) {
 }
 
 // Data parallelism with as many micro-batches; nothing where a device would have less than a sample of them.
-Vector<Baseline> baselines_of_settings(const StrategyFile& file, const CostOptions& costs) {
+Vector<Baseline> baselines_of_settings(const Parallelism& parallelism, const StrategyFile& file,
+                                       const CostOptions& costs) {
   const int devices = file.topology.devices.count();
   const int64_t samples = int64_t{devices} * file.settings.micro_batches;
   if (file.graph.batch_size % samples != 0) return {};
-  Parallelism data_parallel;
+  Parallelism data_parallel = parallelism;  // with its framework's conventions
+  data_parallel.tensor = data_parallel.context = data_parallel.expert = 1;
+  data_parallel.pipeline = data_parallel.chunks = 1;
+  data_parallel.layers.clear();
   data_parallel.data = devices;
   data_parallel.micro_batch = file.graph.batch_size / samples;
-  Vector<Baseline> baselines;
   const auto evaluate = [&](Evaluator& evaluator, const Strategy& strategy) {
     const Prediction prediction = evaluator.evaluate(strategy);
-    baselines = {{"data-parallel", prediction.makespan, prediction.feasible(), strategy}};
+    return Vector<Baseline>{{"data-parallel", prediction.makespan, prediction.feasible(), {}}};
   };
-  if (look_at_folded(data_parallel, file, costs, evaluate)) {
-    baselines[0].strategy = {};  // of some devices
-    return baselines;
+  if (const auto some = settings_of_some(data_parallel, file, costs)) {
+    SimulatedSettings::Iteration iteration(*some, file.settings.micro_batches);
+    return evaluate(iteration.evaluator(), some->strategy());
   }
   const ParallelPlan plan = plan_of(data_parallel, file.graph, file.topology);
   Loaded loaded = load({file.graph, file.topology, {}, file.settings}, costs);
   Evaluator evaluator(loaded.problem());
-  evaluate(evaluator, plan.strategy);
+  Vector<Baseline> baselines = evaluate(evaluator, plan.strategy);
+  baselines[0].strategy = plan.strategy;
   return baselines;
 }
 
-std::optional<SearchReport> folded_report(const Parallelism& parallelism, const StrategyFile& file,
-                                          const CostOptions& costs, Vector<std::string>& notes) {
-  SearchReport report;
-  const auto describe_all = [&](Evaluator& evaluator, const Strategy& strategy) {
-    const Problem& problem = evaluator.problem();
+// From few micro-batches that the others repeat, exactly. Nothing where they do not; where one of two task orders might
+// fit into memory and not the other (Evaluator::details); or where devices have preallocated buffers for what they
+// exchange, which become more with each micro-batch.
+std::optional<SearchReport> report_of_few(const SimulatedSettings& settings, const Parallelism& parallelism,
+                                          const Problem& problem, Vector<std::string>& notes) {
+  const auto few = repeating_micro_batches(settings, parallelism, problem.settings.micro_batches, Extrapolation::exact);
+  if (!few) return std::nullopt;
+  Evaluator::Details details = few->details();
+  auto [bytes, buffers, exact] = few->memory_of_all();
+  if (few->evaluator().fullness(bytes) > 1 && parallelism.framework == "none") return std::nullopt;
+  if (!exact) return std::nullopt;
+  details.memory_bytes = std::move(bytes);
+  details.transfer_buffers = buffers;
+  details.sources = few->sources();
+  SearchReport report = describe(problem, details, few->times());
+  report.predicted = few->makespan();
+  report.details["simulated_micro_batches"] = few->evaluator().builder().micro_batches();
+  notes.push_back(sharding_note(problem.settings, details.tasks));
+  return report;
+}
+
+std::optional<SearchReport> folded_report(Parallelism parallelism, const StrategyFile& file, const CostOptions& costs,
+                                          Vector<std::string>& notes) {
+  const std::optional<SimulatedSettings> settings = settings_of_some(parallelism, file, costs);
+  if (!settings) return std::nullopt;
+  SimulatedSettings::Iteration iteration(*settings, file.settings.micro_batches);
+  Evaluator& evaluator = iteration.evaluator();
+  const Problem& problem = evaluator.problem();
+  notes = {problem.kernels.busy_note()};
+  std::optional<SearchReport> report = report_of_few(*settings, parallelism, problem, notes);
+  if (!report) {
     StrategyFile one = file;
-    one.strategy = strategy;
+    one.strategy = settings->strategy();
     const Evaluator::Details details = problem.settings.micro_batches > 1
-                                           ? evaluator.details(strategy, TaskOrder::one_forward_one_backward)
+                                           ? evaluator.details(one.strategy, TaskOrder::one_forward_one_backward)
                                            : evaluator.details_of_file(one);
     report = describe(problem, details);
-    if (problem.replicas->count == 1 && costs.mode == CostMode::analytic)
-      report.lower_bound = lower_bound(problem, SearchSpace(problem.graph, problem.topology), evaluator.cost_model());
-    unfold(report, *problem.replicas);
-    notes = {problem.kernels.busy_note(), sharding_note(problem.settings, details.tasks)};
-  };
-  if (!look_at_folded(parallelism, file, costs, describe_all)) return std::nullopt;
-  report.baselines = baselines_of_settings(file, costs);
+    notes.push_back(sharding_note(problem.settings, details.tasks));
+  }
+  if (problem.replicas->count == 1 && costs.mode == CostMode::analytic)
+    report->lower_bound = lower_bound(problem, SearchSpace(problem.graph, problem.topology), evaluator.cost_model());
+  unfold(*report, *problem.replicas);
+  report->baselines = baselines_of_settings(parallelism, file, costs);
   return report;
 }
 
@@ -316,7 +332,8 @@ CommandResult run_simulate(const SimulateOptions& options) {
     measured = html::load_measured_iteration(options.measured, file.topology.devices.count());
   const bool baseline_by_settings = from_settings && options.html.empty();
   Vector<Baseline> baselines;
-  if (options.compared && baseline_by_settings) baselines = baselines_of_settings(file, costs);
+  if (options.compared && baseline_by_settings)
+    baselines = baselines_of_settings(read.arguments.parallelism, file, costs);
   Loaded loaded = load({std::move(file.graph), std::move(file.topology), {}, file.settings}, costs);
   const Problem problem = loaded.problem();
   Evaluator evaluator(problem);

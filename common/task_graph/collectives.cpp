@@ -199,9 +199,9 @@ CollectiveKind reversed(CollectiveKind kind) {
   }
 }
 
-bool may_be_collective(int64_t producers, int64_t consumers, bool sums) {
+bool may_be_collective(int64_t producers, int64_t consumers, bool sums, int least_size) {
   return one_end_is_single(producers, consumers, sums) ||
-         ends_are_alike_or_large(producers, consumers, sums, least_collective_size);
+         ends_are_alike_or_large(producers, consumers, sums, least_size);
 }
 
 EdgeExchanges find_exchanges(const EdgeBlocks& blocks, int least_size) {

@@ -68,7 +68,7 @@ struct EdgeExchanges {
   }
 };
 // Can there be a collective for an exchange of so many parts, whatever they read and where they are?
-bool may_be_collective(int64_t producers, int64_t consumers, bool sums);
+bool may_be_collective(int64_t producers, int64_t consumers, bool sums, int least_size);
 EdgeExchanges find_exchanges(const EdgeBlocks& blocks, int least_size = least_collective_size);
 
 // One exchange among the devices that its parts are on.

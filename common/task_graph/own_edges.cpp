@@ -49,7 +49,8 @@ BlockPairs pairs_of_parts(const Graph& graph, const Edge& edge, const Strategy& 
   return pairs;
 }
 
-bool may_have_collectives(const Graph& graph, const Edge& edge, const Strategy& strategy, const EdgeParts& own) {
+bool may_have_collectives(const Graph& graph, const Edge& edge, const Strategy& strategy, const EdgeParts& own,
+                          int least_size) {
   const PartBlocks written = written_blocks(graph, edge, strategy), read = read_blocks(graph, edge, strategy);
   // In an exchange every consumer reads of every producer: those that read of one producer's block are all consumers,
   // and those whose blocks one consumer reads are all producers.
@@ -65,7 +66,7 @@ bool may_have_collectives(const Graph& graph, const Edge& edge, const Strategy& 
     consumers = read.overlapping(written.of(written.first(producers)));
   }
   const bool sums = graph.operators[edge.producer].definition->partial_results(strategy[edge.producer].degrees) > 1;
-  return may_be_collective(written.count(producers), read.count(consumers), sums);
+  return may_be_collective(written.count(producers), read.count(consumers), sums, least_size);
 }
 
 bool EdgeCollectives::alike(const Edge& a, const Edge& b) const {
@@ -81,7 +82,7 @@ const EdgeCollectives::Found& EdgeCollectives::of(const Edge& edge) {
   const Configuration &producer = strategy_[edge.producer], &consumer = strategy_[edge.consumer];
   auto found = std::make_unique<Found>();
   found->exchanges = std::make_shared<const EdgeExchanges>(
-      find_exchanges(blocks_of(graph_, edge, producer.degrees, consumer.degrees)));
+      find_exchanges(blocks_of(graph_, edge, producer.degrees, consumer.degrees), least_size_));
   found->collectives = collectives_of(*found->exchanges, producer.devices, consumer.devices);
   found_.emplace_back(edge, std::move(found));
   return *found_.back().second;

@@ -20,14 +20,16 @@ struct EdgeParts {
 BlockPairs pairs_of_parts(const Graph& graph, const Edge& edge, const Strategy& strategy, const EdgeParts& own);
 
 // False where the exchange of these parts, of which there is one at least, shows that the edge has no collectives.
-bool may_have_collectives(const Graph& graph, const Edge& edge, const Strategy& strategy, const EdgeParts& own);
+bool may_have_collectives(const Graph& graph, const Edge& edge, const Strategy& strategy, const EdgeParts& own,
+                          int least_size);
 
 // The collectives of edges, found once for edges between equal operators in equal configurations, as layers are.
-// `alike` gives operators with equal blocks (part_blocks.h) equal numbers. All must outlive this.
+// `alike` gives operators with equal blocks (part_blocks.h) equal numbers; `least_size`: devices of a collective. All
+// must outlive this.
 class EdgeCollectives {
  public:
-  EdgeCollectives(const Graph& graph, const Strategy& strategy, const Vector<int>& alike)
-      : graph_(graph), strategy_(strategy), alike_(alike) {}
+  EdgeCollectives(const Graph& graph, const Strategy& strategy, const Vector<int>& alike, int least_size)
+      : graph_(graph), strategy_(strategy), alike_(alike), least_size_(least_size) {}
 
   struct Found {
     std::shared_ptr<const EdgeExchanges> exchanges;
@@ -41,6 +43,7 @@ class EdgeCollectives {
   const Graph& graph_;
   const Strategy& strategy_;
   const Vector<int>& alike_;
+  const int least_size_;
   Vector<std::pair<Edge, std::unique_ptr<Found>>> found_;
 };
 

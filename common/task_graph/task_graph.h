@@ -128,6 +128,7 @@ class TaskGraphBuilder {
   const Vector<ParameterGroup>& groups() const { return groups_; }
   // By operator: equal numbers for operators with equal blocks (part_blocks.h).
   const Vector<int>& alike() const { return alike_; }
+  int least_collective_size() const { return least_collective_size_; }
   // The first edge with the same blocks whatever the degrees: it stands for all that are alike, as in layers that
   // repeat.
   int first_alike(int edge) const { return first_alike_[edge]; }

@@ -177,10 +177,13 @@ MemoryModel::NeedList MemoryModel::needs_of_statistics(OperatorId id, const Stra
   const Operator& op = graph().operators[id];
   NeedList needs;
   if (op.definition->statistics_in_scratch()) return needs;
+  const auto add = [&](DeviceId device, const StatisticsReduction& reduction) {
+    needs.push_back({device, reduction.bytes, 0, 0, reduction.parts[0]});
+  };
   for (Direction direction : directions) {
     if (direction == Direction::backward && !op.has_backward) continue;
     for (const StatisticsReduction& reduction : statistics_reductions(*op.definition, strategy[id], direction)) {
-      for (DeviceId holder : reduction.holders) needs.push_back({holder, reduction.bytes});
+      for (DeviceId holder : reduction.holders) add(holder, reduction);
       if (op.definition->gathers_statistics()) continue;
       Vector<DeviceId> devices;
       for (const int part : reduction.parts) devices.push_back(strategy[id].devices[part]);
@@ -188,7 +191,7 @@ MemoryModel::NeedList MemoryModel::needs_of_statistics(OperatorId id, const Stra
       for (const int i : devices.indices()) {
         const bool several =
             (i > 0 && devices[i - 1] == devices[i]) || (i + 1 < devices.count() && devices[i + 1] == devices[i]);
-        if (several) needs.push_back({devices[i], reduction.bytes});
+        if (several) add(devices[i], reduction);
       }
     }
   }
@@ -536,12 +539,17 @@ MemoryModel::Needs MemoryModel::needs(const Strategy& strategy, const TaskGraph&
                                       TransferBuffers buffers) {
   const Vector<DeviceId> devices = devices_of(tasks);
   const Vector<int64_t> none(bytes_.size(), 0);
-  Needs result{none, none, none, Vector<MemoryPlan>(bytes_.size()), none};
+  Needs result{none, none, none, Vector<MemoryPlan>(bytes_.size()), none, none};
   Vector<MemoryPlan> plans =
       plan_lives(builder_, strategy, tasks, order, devices, buffers,
                  framework_.gathers_inputs_again ? InputsOfCollectives::gathered_again : InputsOfCollectives::kept);
   for (const int i : devices.indices()) result.plans[devices[i]] = std::move(plans[i]);
   Vector<int64_t> conversions = none;  // one scratch memory serves all parts on a device
+  const auto add_of_part = [&](OperatorId id, int32_t part, DeviceId device, int64_t of_part) {
+    result.other[device] += of_part;
+    if (micro_batch_of_part(builder_, strategy, id, part) == builder_.micro_batches() - 1)
+      result.of_last_micro_batch[device] += of_part;
+  };
   // one copy serves all that read the same block
   std::set<std::tuple<DeviceId, TensorId, Vector<int64_t>>> inputs;
   for (OperatorId id = 0; id < static_cast<OperatorId>(graph().operators.size()); ++id) {
@@ -550,7 +558,7 @@ MemoryModel::Needs MemoryModel::needs(const Strategy& strategy, const TaskGraph&
     for (const int32_t part : tasks.parts[id]) {
       const DeviceId device = strategy[id].devices[part];
       const BytesOfPart& own = bytes[part];
-      result.other[device] += own.fixed;
+      int64_t inputs_and_losses = own.fixed;
       conversions[device] = std::max(conversions[device], own.conversion);
       result.scratch[device] = std::max(result.scratch[device], scratch(own, device));
       for (size_t i = 0; i < op.inputs.size(); ++i) {
@@ -558,10 +566,11 @@ MemoryModel::Needs MemoryModel::needs(const Strategy& strategy, const TaskGraph&
         const Block block =
             op.definition->input_block(static_cast<int>(i), op.definition->part(strategy[id].degrees, part));
         if (!inputs.emplace(device, op.inputs[i], corners(block)).second)
-          result.other[device] -= bytes_of(graph().tensors[op.inputs[i]].type, block);
+          inputs_and_losses -= bytes_of(graph().tensors[op.inputs[i]].type, block);
       }
+      add_of_part(id, part, device, inputs_and_losses);
     }
-    for (const Need& need : needs_of_statistics(id, strategy)) result.other[need.device] += need.bytes;
+    for (const Need& need : needs_of_statistics(id, strategy)) add_of_part(id, need.part, need.device, need.bytes);
   }
   for (const DeviceId device : devices) result.other[device] += conversions[device];
   for (const DeviceId device : devices)
@@ -575,7 +584,8 @@ MemoryModel::Needs MemoryModel::needs(const Strategy& strategy, const TaskGraph&
   if (tasks.devices.empty()) return result;
   for (const DeviceId device : bytes_.indices())
     if (!std::binary_search(devices.begin(), devices.end(), device))
-      result.parameters[device] = result.other[device] = result.scratch[device] = 0;
+      result.parameters[device] = result.other[device] = result.scratch[device] = result.of_last_micro_batch[device] =
+          0;
   return result;
 }
 

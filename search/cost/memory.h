@@ -47,6 +47,8 @@ class MemoryModel {
     Vector<MemoryPlan> plans;    // of the arenas
     // Workspaces of operators that are not recomputed, part of `other`: each micro-batch in flight has its own.
     Vector<int64_t> kept_workspaces;
+    // Inputs of the graph, losses and statistics of the last micro-batch, part of `other`: each has its own.
+    Vector<int64_t> of_last_micro_batch;
     int64_t bytes(DeviceId device) const {
       return parameters[device] + other[device] + scratch[device] +
              std::max(plans[device].arena_bytes, plans[device].live_bytes);
@@ -70,6 +72,7 @@ class MemoryModel {
     // the parameters; with shards, while a unit of it is whole.
     int64_t on_demand = 0;
     int64_t scratch = 0;  // of the part's kernel
+    int32_t part = 0;     // of statistics: one of the operator's parts that have them
   };
   using NeedList = Vector<Need>;  // devices may repeat
   // A strategy's memory is the sum over operators, edges, tensors and parameter groups, in this order, and the largest

@@ -200,21 +200,26 @@ Vector<bool> keep_to_themselves(const Vector<Vector<int32_t>>& resources) {
   return result;
 }
 
-}  // namespace
-
-Vector<Vector<DeviceId>> ranks_of_layers(const Parallelism& parallelism, const Topology& topology) {
-  Vector<Vector<DeviceId>> ranks(parallelism.of_layer());
+// [rank]: those of `count` ranks in a row, each of so many neighbours.
+Vector<Vector<DeviceId>> every(int neighbours, int count, const Topology& topology) {
+  Vector<Vector<DeviceId>> ranks(count);
   const Vector<DeviceId> order = topology.by_links();
-  for (const int place : order.indices()) ranks[place % parallelism.of_layer()].push_back(order[place]);
+  for (const int place : order.indices()) ranks[place / neighbours % count].push_back(order[place]);
   return ranks;
 }
 
+}  // namespace
+
+Vector<Vector<DeviceId>> ranks_of_tensors(const Parallelism& parallelism, const Topology& topology) {
+  return every(1, parallelism.tensor, topology);
+}
+
+Vector<Vector<DeviceId>> ranks_of_context(const Parallelism& parallelism, const Topology& topology) {
+  return every(parallelism.tensor, parallelism.context, topology);
+}
+
 Vector<Vector<DeviceId>> ranks_of_experts(const Parallelism& parallelism, const Topology& topology) {
-  Vector<Vector<DeviceId>> ranks(parallelism.expert);
-  const Vector<DeviceId> order = topology.by_links();
-  for (const int place : order.indices())
-    ranks[place / parallelism.of_layer() % parallelism.expert].push_back(order[place]);
-  return ranks;
+  return every(parallelism.of_layer(), parallelism.expert, topology);
 }
 
 Vector<int> alike_ranks(const Vector<Vector<DeviceId>>& ranks, const Vector<DeviceId>& stand_ins,
@@ -255,7 +260,7 @@ std::shared_ptr<const Replicas> with_stand_ins(const Problem& problem, const Par
   Vector<DeviceId> stand_ins;
   for (const DeviceId device : problem.topology.devices.indices()) stand_ins.push_back(device);
   const Vector<DeviceId> themselves = stand_ins;
-  for (const auto& ranks_of : {ranks_of_layers, ranks_of_experts}) {
+  for (const auto& ranks_of : {ranks_of_tensors, ranks_of_context, ranks_of_experts}) {
     const Vector<Vector<DeviceId>> ranks = ranks_of(parallelism, problem.topology);
     if (ranks.count() == 1) continue;
     const Vector<int> firsts = alike_ranks(ranks, stand_ins, strategy, evaluator);

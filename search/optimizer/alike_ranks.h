@@ -1,5 +1,6 @@
-// Devices that split the layers of a group, by tensor and context parallelism, and do the same at the same time: one is
-// simulated for all of them. Then so are groups that split the experts, which exchange tokens: as ranks, too.
+// Devices that split the layers of a group by tensor parallelism, and do the same at the same time: one is simulated
+// for all of them. Then so are those that split the sequence (context parallelism) and exchange keys, and groups that
+// split the experts and exchange tokens: as ranks, too.
 //
 // Where two ranks have the same tasks with the same costs, exchange blocks with devices of their own rank alone, meet
 // other ranks only in collectives of the whole group, and share no link with them but for these, they have the same
@@ -15,7 +16,10 @@
 namespace ff {
 
 // [rank]: the devices with this place in their groups; those at equal places of two ranks belong to one group.
-Vector<Vector<DeviceId>> ranks_of_layers(const Parallelism& parallelism, const Topology& topology);
+Vector<Vector<DeviceId>> ranks_of_tensors(const Parallelism& parallelism, const Topology& topology);
+// [rank]: the devices with this piece of the sequence; those at equal places of two ranks are at the same place of
+// their tensor-parallel groups.
+Vector<Vector<DeviceId>> ranks_of_context(const Parallelism& parallelism, const Topology& topology);
 // [rank]: the devices of this one of the data-parallel groups that split the experts; those at equal places of two
 // ranks are at the same place of their groups.
 Vector<Vector<DeviceId>> ranks_of_experts(const Parallelism& parallelism, const Topology& topology);

@@ -45,6 +45,11 @@ TaskGraph Evaluator::tasks_of(const Strategy& strategy) {
   return tasks;
 }
 
+Vector<TransferBuffers> Evaluator::transfer_buffers() const {
+  if (problem_.kernels.conventions().framework_memory) return {TransferBuffers::on_demand};
+  return {TransferBuffers::preallocated, TransferBuffers::on_demand};
+}
+
 Evaluator::Memory Evaluator::memory(const Strategy& strategy, const TaskGraph& tasks, const Vector<int>& order,
                                     const Deadline& deadline) {
   Memory preallocated{{}, TransferBuffers::preallocated, order};
@@ -59,7 +64,7 @@ Evaluator::Memory Evaluator::memory(const Strategy& strategy, const TaskGraph& t
     lay_out(needs.plans);
     preallocated.bytes = needs.bytes();
   };
-  if (may_fit) {
+  if (may_fit && transfer_buffers()[0] == TransferBuffers::preallocated) {
     needs = memory_.needs(strategy, tasks, order, TransferBuffers::preallocated);
     at_least = fullness(needs.bytes());
     if (one_plan || at_least <= 1) {
@@ -79,7 +84,7 @@ Evaluator::Memory Evaluator::memory(const Strategy& strategy, const TaskGraph& t
 double Evaluator::exact_fullness(const Strategy& strategy, const TaskGraph& tasks, const Vector<int>& order) {
   constexpr double fits_surely = 0.9;
   double least = std::numeric_limits<double>::infinity();
-  for (const TransferBuffers buffers : {TransferBuffers::preallocated, TransferBuffers::on_demand}) {
+  for (const TransferBuffers buffers : transfer_buffers()) {
     const Vector<int> issued = buffers == TransferBuffers::preallocated ? order : on_demand_issue_order(tasks, order);
     MemoryModel::Needs needs = memory_.needs(strategy, tasks, issued, buffers);
     Vector<int64_t> bytes = needs.bytes();

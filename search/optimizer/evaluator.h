@@ -95,6 +95,9 @@ class Evaluator {
   double fullness(const Vector<int64_t>& bytes) const;
   Vector<int64_t> estimated_memory(const Strategy& strategy) { return memory_.bytes(expanded(strategy)); }  // by device
   bool memory_limited() const { return memory_limited_; }
+  // Those that come into question, in the order in which they are tried. Frameworks allocate what they receive when
+  // they receive it.
+  Vector<TransferBuffers> transfer_buffers() const;
   // A cost is its makespan times this.
   static double cost_factor(double fullness) { return fullness > 1 ? 1 + fullness : 1; }
 

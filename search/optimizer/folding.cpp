@@ -20,10 +20,14 @@ Vector<Vector<DeviceId>> data_parallel_groups(const Parallelism& parallelism, co
   return groups;
 }
 
-// Do groups exchange nothing but parameters, or those that split the experts nothing with others? Of one micro-batch:
-// the others are alike.
-bool groups_are_apart(Parallelism two, const Graph& graph, const Topology& topology,
-                      const Vector<Vector<DeviceId>>& groups) {
+// Of the devices of a group, or of the groups that split the experts, one group after the other: places of two between
+// which something else than parameters is moved.
+using Exchanging = Vector<std::pair<int, int>>;
+
+// Those of one micro-batch: the others are alike. Nothing where groups exchange more than parameters, or those that
+// split the experts anything with others.
+std::optional<Exchanging> exchanging_places(Parallelism two, const Graph& graph, const Topology& topology,
+                                            const Vector<Vector<DeviceId>>& groups) {
   two.data = 2 * two.expert;
   Vector<DeviceId> devices;
   for (int g = 0; g < two.data; ++g) devices.insert(devices.end(), groups[g].begin(), groups[g].end());
@@ -31,25 +35,38 @@ bool groups_are_apart(Parallelism two, const Graph& graph, const Topology& topol
   const Topology of_two = topology.with_devices(devices);
   const Graph with_two = with_batch_size(graph, two.data * two.micro_batch, "graph");
   const Strategy strategy = plan_of(two, with_two, of_two).strategy;
-  Vector<int> group_of(devices.size(), 0);
+  Vector<int> group_of(devices.size(), 0), place_of(devices.size(), 0);
   const Vector<Vector<DeviceId>> groups_of_two = data_parallel_groups(two, of_two);
-  for (int g = two.expert; g < two.data; ++g)
-    for (const DeviceId device : groups_of_two[g]) group_of[device] = 1;
+  const int size = groups_of_two[0].count();
+  for (const int g : groups_of_two.indices())
+    for (const int place : groups_of_two[g].indices()) {
+      group_of[groups_of_two[g][place]] = g / two.expert;
+      place_of[groups_of_two[g][place]] = g % two.expert * size + place;
+    }
+  // Collectives are among the devices of a stage.
+  Exchanging result;
+  for (int a = 0; a < two.expert * size; ++a)
+    for (int b = 0; b < two.expert * size; ++b)
+      if (a != b && a % size / two.of_layer() == b % size / two.of_layer()) result.emplace_back(a, b);
   TaskGraphBuilder builder(with_two);
   for (const int e : builder.edges().indices())
     for (const auto pairs = builder.pairs(e, strategy); const BlockPair& pair : *pairs) {
       const Edge& edge = builder.edges()[e];
-      if (group_of[strategy[edge.producer].devices[pair.producer_part]] !=
-          group_of[strategy[edge.consumer].devices[pair.consumer_part]])
-        return false;
+      const DeviceId from = strategy[edge.producer].devices[pair.producer_part];
+      const DeviceId to = strategy[edge.consumer].devices[pair.consumer_part];
+      if (group_of[from] != group_of[to]) return std::nullopt;
+      if (from == to || group_of[from] > 0) continue;
+      result.emplace_back(place_of[from], place_of[to]);
+      result.emplace_back(place_of[to], place_of[from]);
     }
   for (const OperatorId op : with_two.operator_ids())
     for (const Direction direction : {Direction::forward, Direction::backward})
       for (const StatisticsReduction& reduction :
            statistics_reductions(*with_two.operators[op].definition, strategy[op], direction))
         for (const DeviceId holder : reduction.holders)
-          if (group_of[holder] != group_of[reduction.holders[0]]) return false;
-  return true;
+          if (group_of[holder] != group_of[reduction.holders[0]]) return std::nullopt;
+  sort_and_unique(result);
+  return result;
 }
 
 // Devices among which parameters are synchronized: those of a stage with the same tensor-parallel rank, and of these
@@ -120,8 +137,9 @@ Vector<uint64_t> kinds_of_channels(const Parallelism& parallelism, const Topolog
 class Comparison {
  public:
   Comparison(const Parallelism& parallelism, const Topology& topology, const Vector<Vector<DeviceId>>& groups,
-             CommunicationModel& communication)
-      : parallelism_(parallelism), topology_(topology), groups_(groups), communication_(communication) {}
+             const Exchanging& exchanging, CommunicationModel& communication)
+      : parallelism_(parallelism), topology_(topology), groups_(groups), exchanging_(exchanging),
+        communication_(communication) {}
 
   bool alike(const Vector<Vector<DeviceId>>& sets) {
     for (const Vector<DeviceId>& set : sets)
@@ -131,10 +149,11 @@ class Comparison {
     if (kinds_.empty()) kinds_ = kinds_of_channels(parallelism_, topology_, groups_, communication_);
     Vector<int>& set_of = set_of_channels_;
     set_of.assign(topology_.channels.size(), -1);
+    const int places = groups_[0].count() * parallelism_.expert;
     for (const int s : sets.indices())
-      for (const int from : sets[s].indices())
-        for (const int to : sets[s].indices())
-          if (from != to && !alike_routes(sets, s, from, to, set_of)) return false;
+      for (int first = 0; first < sets[s].count(); first += places)
+        for (const auto& [from, to] : exchanging_)
+          if (!alike_routes(sets, s, first + from, first + to, set_of)) return false;
     return true;
   }
 
@@ -162,6 +181,7 @@ class Comparison {
   const Parallelism& parallelism_;
   const Topology& topology_;
   const Vector<Vector<DeviceId>>& groups_;
+  const Exchanging& exchanging_;
   CommunicationModel& communication_;
   Vector<uint64_t> kinds_;  // of channels
   Vector<int> set_of_channels_;
@@ -205,10 +225,11 @@ std::optional<FoldedPlan> folded(const Parallelism& parallelism, const Graph& gr
   if (data == least || data % least != 0 || parallelism.synchronization == Synchronization::parameter_server)
     return std::nullopt;
   const Vector<Vector<DeviceId>> groups = data_parallel_groups(parallelism, topology);
-  if (!groups_are_apart(parallelism, graph, topology, groups)) return std::nullopt;
+  const std::optional<Exchanging> exchanging = exchanging_places(parallelism, graph, topology, groups);
+  if (!exchanging) return std::nullopt;
   const auto whole = std::make_shared<const Topology>(topology);
   const auto communication = std::make_shared<CommunicationModel>(*whole);
-  Comparison comparison(parallelism, *whole, groups, *communication);
+  Comparison comparison(parallelism, *whole, groups, *exchanging, *communication);
   for (int simulated = least; simulated < data; simulated += least) {
     if (data % simulated != 0) continue;
     const Vector<Vector<DeviceId>> sets = sets_of(groups, simulated);

@@ -107,7 +107,8 @@ std::string settings_text(const SearchReport& report, int64_t batch_size) {
   const auto chosen = [](bool by_auto) { return by_auto ? ", chosen by auto\n" : "\n"; };
   std::string text;
   if (!report.fifo_order)
-    text += padded("task order") + report.task_order + "; in FIFO order: " + time_text(report.predicted_fifo) + "\n";
+    text += padded("task order") + report.task_order +
+            (report.predicted_fifo > 0 ? "; in FIFO order: " + time_text(report.predicted_fifo) : "") + "\n";
   if (report.micro_batches > 1 || report.chosen.micro_batches)
     text += padded("micro-batches") + std::to_string(report.micro_batches) + " of " +
             std::to_string(batch_size / report.micro_batches) + " samples" + chosen(report.chosen.micro_batches);
@@ -189,7 +190,7 @@ Json report_to_json(const SearchReport& report) {
       {"recompute", report.recompute},
       {"overlap_grad_reduce", report.overlaps_reductions},
       {"precision", to_string(report.precision)},
-      {"predicted_fifo_us", to_us(report.predicted_fifo)},
+      {"predicted_fifo_us", report.predicted_fifo > 0 ? Json(to_us(report.predicted_fifo)) : Json()},
       {"lower_bound_us", to_us(report.lower_bound)},
       {"fits_memory", report.feasible},
       {"baselines", baselines_to_json(report)},
@@ -223,6 +224,8 @@ std::string report_to_text(const SearchReport& report, const Graph& graph, const
   if (report.details.contains("simulated_devices"))
     text += padded("simulated") + report.details["simulated_devices"].dump() +
             " devices; the other data-parallel groups do the same at the same times\n";
+  if (report.details.contains("simulated_micro_batches"))
+    text += padded("") + report.details["simulated_micro_batches"].dump() + " micro-batches; the others repeat them\n";
   for (const Baseline& baseline : report.baselines)
     text += padded(baseline.algorithm) + time_text(baseline.predicted) +
             with_number("  (%.2f times as long)",

@@ -30,7 +30,7 @@ struct SearchReport {
   double total_s = 0;      // with candidates and checks
   std::string chain_hash;  // "" for algorithms without a chain
   Nanoseconds predicted = 0, lower_bound = 0;
-  Nanoseconds predicted_fifo = 0;  // with tasks in the order in which they become ready
+  Nanoseconds predicted_fifo = 0;  // with tasks in the order in which they become ready; 0: not simulated
   bool overlaps_reductions = true;
   int micro_batches = 1;
   Vector<std::string> recompute;  // patterns

@@ -486,6 +486,28 @@ class Settings(unittest.TestCase):
                     "fits_memory"):
             self.assertEqual(once[key], every[key], key)
 
+    def test_further_micro_batches_repeat_the_first_ones(self):
+        self.make_graph("llama", batch=64)
+        for settings, devices in (("tp=1,pp=1,micro_batch=1,sharding=optimizer", 1),
+                                  ("tp=1,pp=2,micro_batch=1,framework=megatron", 2),
+                                  ("tp=2,cp=2,micro_batch=1,framework=megatron", 2),
+                                  ("tp=2,pp=2,micro_batch=1,framework=megatron,sharding=optimizer", 4),
+                                  ("tp=2,pp=1,micro_batch=1,recompute=full,framework=deepspeed", 2),
+                                  ("tp=1,pp=1,micro_batch=1,sharding=parameters,framework=fsdp", 1)):
+            command = (BUILD / "ffsearch", "simulate", "--graph", "g.json", "--topo",
+                       ROOT / "topologies/dgx-a100-1.json", "--settings", settings, "--cost", "analytic", "--json")
+            few = json.loads(self.program(*command))
+            every = json.loads(self.program(*command, "--trace", "trace.json"))
+            self.assertEqual(few["simulated_devices"], devices, settings)
+            self.assertLess(few["simulated_micro_batches"], few["micro_batches"])
+            self.assertNotIn("simulated_micro_batches", every)
+            self.assertIsNone(few["predicted_fifo_us"])
+            for key in ("predicted_us", "transfer_bytes", "synchronization_bytes", "compute_us", "collectives", "costs",
+                        "fits_memory", "micro_batches", "baselines"):
+                self.assertEqual(few[key], every[key], (settings, key))
+            for of_few, of_all in zip(few["memory_bytes"], every["memory_bytes"]):
+                self.assertLess(abs(of_few / of_all - 1), 0.01, settings)  # other gaps between buffers
+
     def test_precision_of_settings_is_that_of_the_plan(self):
         self.make_graph("gpt2")
         on = ("--topo", ROOT / "topologies/dgx-a100-1.json")

@@ -19,7 +19,7 @@ class Assembly {
  public:
   Assembly(TaskGraphBuilder& builder, const Strategy& strategy, const Vector<DeviceId>& devices)
       : draft_(builder, strategy, devices), builder_(builder), graph_(builder.graph()), strategy_(strategy),
-        edge_collectives_(graph_, strategy, builder.alike()),
+        edge_collectives_(graph_, strategy, builder.alike(), builder.least_collective_size()),
         held_units_(graph_, strategy, builder.synchronization(), builder.alike(), draft_.result.parts,
                     builder.replicas()),
         recomputation_(draft_), shard_rounds_(draft_, recomputation_) {}
@@ -90,7 +90,7 @@ class Assembly {
       draft_.result.pairs[e] = builder_.pairs(e, strategy_);
     } else {
       const bool any = !own.producers.empty() || !own.consumers.empty();
-      if (any && may_have_collectives(graph_, edge, strategy_, own))
+      if (any && may_have_collectives(graph_, edge, strategy_, own, builder_.least_collective_size()))
         if (const EdgeCollectives::Found& found = edge_collectives_.of(edge); !found.collectives.empty())
           return add_collectives(e, found.exchanges, found.collectives);
       draft_.result.pairs[e] = any ? own_pairs(e, own) : std::make_shared<const BlockPairs>();

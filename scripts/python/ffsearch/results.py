@@ -30,7 +30,8 @@ class Prediction:
 
     Attributes:
         predicted_ms: iteration time.
-        predicted_fifo_ms: iteration time if each device runs its tasks as soon as they are ready.
+        predicted_fifo_ms: iteration time if each device runs its tasks as soon as they are ready; None where it was not
+            simulated.
         samples_per_s: samples per second.
         memory_bytes: bytes needed, by device.
         fits_memory: False if a device's memory is exceeded.
@@ -44,7 +45,7 @@ class Prediction:
     """
 
     predicted_ms: float
-    predicted_fifo_ms: float
+    predicted_fifo_ms: Optional[float]
     samples_per_s: float
     memory_bytes: Tuple[int, ...]
     fits_memory: bool
@@ -58,7 +59,7 @@ class Prediction:
 
     @classmethod
     def of(cls, data: Mapping[str, Any], batch: int) -> "Prediction":
-        return cls(data["predicted_us"] / 1000, data["predicted_fifo_us"] / 1000, batch / data["predicted_us"] * 1e6,
+        return cls(data["predicted_us"] / 1000, ms(data["predicted_fifo_us"]), batch / data["predicted_us"] * 1e6,
                    tuple(data["memory_bytes"]), data["fits_memory"], data["transfer_bytes"],
                    data["synchronization_bytes"], data["compute_us"] / 1000, data["micro_batches"], data["tasks"],
                    dict(data["costs"]), dict(data))

@@ -11,8 +11,9 @@ using namespace ff;
 
 namespace {
 
-EdgeExchanges exchanges_of(const Graph& graph, const Edge& edge, const Strategy& strategy) {
-  return find_exchanges(blocks_of(graph, edge, strategy[edge.producer].degrees, strategy[edge.consumer].degrees));
+EdgeExchanges exchanges_of(const Graph& graph, const Edge& edge, const Strategy& strategy, int least_size) {
+  return find_exchanges(blocks_of(graph, edge, strategy[edge.producer].degrees, strategy[edge.consumer].degrees),
+                        least_size);
 }
 
 // x [4, 8] -> a (linear) -> b (linear) -> loss.
@@ -52,11 +53,12 @@ TEST_CASE("pairs and collectives of one device are its share of those of all, on
     const int devices = 1 + static_cast<int>(seed % 6);
     const Strategy strategy = random_strategy(graph, devices, random);
     const Vector<int> alike = TaskGraphBuilder(graph).alike();
-    EdgeCollectives collectives(graph, strategy, alike);
+    const int least_size = seed % 2 == 0 ? least_collective_size : 2;
+    EdgeCollectives collectives(graph, strategy, alike, least_size);
     std::map<const EdgeExchanges*, int> users;
     for (const Edge& edge : edges_of(graph)) {
       const Configuration &producer = strategy[edge.producer], &consumer = strategy[edge.consumer];
-      const EdgeExchanges exchanges = exchanges_of(graph, edge, strategy);
+      const EdgeExchanges exchanges = exchanges_of(graph, edge, strategy, least_size);
       const Vector<Collective> expected = collectives_of(exchanges, producer.devices, consumer.devices);
       const EdgeCollectives::Found& found = collectives.of(edge);
       CHECK(found.collectives == expected);
@@ -73,7 +75,7 @@ TEST_CASE("pairs and collectives of one device are its share of those of all, on
         CHECK(pairs_of_parts(graph, edge, strategy, {producers, consumers}) == own);
         for (const BlockPair& pair : own) partial += pair.partial;
         if (producers.empty() && consumers.empty()) continue;
-        const bool may = may_have_collectives(graph, edge, strategy, {producers, consumers});
+        const bool may = may_have_collectives(graph, edge, strategy, {producers, consumers}, least_size);
         if (!expected.empty()) CHECK(may);
         with_collectives += !expected.empty();
         without += !may;

@@ -91,6 +91,7 @@ std::optional<Parallelism> random_settings(RandomSource& random, const Graph& gr
   result.synchronization = kinds[random.between(0, 3)];
   result.recompute = random.between(0, 1) == 1 ? Recomputation::full : Recomputation::none;
   if (random.between(0, 1) == 1) result.overlaps_reductions = random.between(0, 1) == 1;
+  if (random.between(0, 1) == 1) result.framework = "megatron";  // two devices exchange by collectives
   return result;
 }
 

@@ -1,0 +1,216 @@
+#include "search/simulated_settings.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "common/task_graph/issue_order.h"
+#include "common/task_graph/live_memory.h"
+#include "common/task_graph/sharded_units.h"
+#include "search/optimizer/alike_ranks.h"
+
+namespace ff {
+namespace {
+
+// Of one micro-batch.
+FoldedPlan plan_of_some(const Parallelism& parallelism, const Graph& graph, const Topology& topology) {
+  Parallelism own = parallelism;
+  Graph of_one = with_batch_size(graph, own.micro_batch * own.data, "graph");
+  if (std::optional<FoldedPlan> found = folded(own, of_one, topology)) return *std::move(found);
+  FoldedPlan all{std::move(of_one), topology, {}, nullptr};
+  all.plan = plan_of(own, all.graph, all.topology);
+  return all;
+}
+
+CostOptions with_conventions(CostOptions costs, const Parallelism& parallelism, int64_t batch) {
+  costs.conventions = conventions_of(parallelism, batch);
+  return costs;
+}
+
+GraphAndTopology files_of(const FoldedPlan& plan, int micro_batches) {
+  StrategySettings settings = plan.plan.settings;
+  settings.micro_batches = micro_batches;
+  return {with_batch_size(plan.graph, plan.graph.batch_size * micro_batches, "graph"),
+          plan.topology,
+          {},
+          std::move(settings),
+          plan.replicas};
+}
+
+}  // namespace
+
+SimulatedSettings::SimulatedSettings(const Parallelism& parallelism, const Graph& graph, const Topology& topology,
+                                     const CostOptions& costs, const std::optional<Vector<std::string>>& recompute)
+    : costs_(with_conventions(costs, parallelism, graph.batch_size)), plan_(plan_of_some(parallelism, graph, topology)),
+      strategy_(std::move(plan_.plan.strategy)),
+      groups_(parallelism.data / (plan_.replicas ? plan_.replicas->count : 1)) {
+  if (recompute) plan_.plan.settings.recompute = *recompute;
+  Loaded one = load(files_of(plan_, 1), costs_);
+  plan_.replicas = with_stand_ins(one.problem(), parallelism, strategy_);
+}
+
+SimulatedSettings::Iteration::Iteration(const SimulatedSettings& settings, int micro_batches)
+    : settings_(settings), loaded_(load(files_of(settings.plan_, micro_batches), settings.costs_)),
+      evaluator_(loaded_.problem()) {}
+
+Evaluator::Details SimulatedSettings::Iteration::simulated(int further) {
+  if (further > 0) {
+    Iteration all(settings_, evaluator_.problem().settings.micro_batches + further), two(settings_, 2);
+    return evaluator_.simulated_one_forward_one_backward(settings_.strategy_, all.evaluator_,
+                                                         two.evaluator_.tasks(settings_.strategy_));
+  }
+  if (evaluator_.problem().settings.micro_batches > 1)
+    return evaluator_.simulated_one_forward_one_backward(settings_.strategy_);
+  Evaluator::Details details = evaluator_.simulated(settings_.strategy_);
+  details.order = tasks_by_start(details.tasks, details.timeline);
+  return details;
+}
+
+SimulatedMicroBatches::SimulatedMicroBatches(const SimulatedSettings& settings, int micro_batches, int further)
+    : settings_(settings), iteration_(settings, micro_batches), details_(iteration_.simulated(further)),
+      further_(further) {}
+
+Nanoseconds SimulatedMicroBatches::makespan() const {
+  return details_.timeline.makespan + (details_.repetition ? details_.repetition->time_of(further_) : 0);
+}
+
+MemoryModel::Needs SimulatedMicroBatches::memory(TransferBuffers buffers) {
+  const Vector<int> order =
+      buffers == TransferBuffers::preallocated ? details_.order : on_demand_issue_order(details_.tasks, details_.order);
+  return evaluator().memory_model().needs(details_.strategy, details_.tasks, order, buffers);
+}
+
+Vector<int64_t> SimulatedMicroBatches::bytes(const MemoryModel::Needs& needs) {
+  Vector<int64_t> result = needs.bytes();
+  for (const int device : result.indices())
+    result[device] += further_ * (needs.of_last_micro_batch[device] + bytes_of_further(needs.plans[device]));
+  return result;
+}
+
+SimulatedMicroBatches::Memory SimulatedMicroBatches::memory_of_all() {
+  std::optional<Memory> least;
+  for (const TransferBuffers buffers : evaluator().transfer_buffers()) {
+    MemoryModel::Needs needs = memory(buffers);
+    lay_out(needs.plans);
+    const bool grows = further_ > 0 && std::any_of(needs.plans.begin(), needs.plans.end(),
+                                                   [&](const MemoryPlan& plan) { return bytes_of_further(plan) > 0; });
+    Memory found{bytes(needs), buffers, !grows};
+    if (!least || evaluator().fullness(found.bytes) < evaluator().fullness(least->bytes)) least = std::move(found);
+    if (evaluator().fullness(least->bytes) <= 1) break;
+  }
+  return *std::move(least);
+}
+
+// Some operators are computed once for all micro-batches.
+CostCounts SimulatedMicroBatches::sources() {
+  const CostCounts of_few = evaluator().cost_model().count_sources(details_.strategy);
+  if (further_ == 0) return of_few;
+  SimulatedSettings::Iteration one(settings_, 1);
+  const CostCounts of_one = one.evaluator().cost_model().count_sources(settings_.strategy());
+  const int few = evaluator().builder().micro_batches();
+  const auto of_all = [&](int64_t CostCounts::*source) {
+    return of_few.*source + (of_few.*source - of_one.*source) / (few - 1) * further_;
+  };
+  return {of_all(&CostCounts::profile), of_all(&CostCounts::measured), of_all(&CostCounts::analytic)};
+}
+
+Vector<int64_t> SimulatedMicroBatches::times() {
+  TaskGraphBuilder& builder = evaluator().builder();
+  Vector<int64_t> result;
+  for (const int micro_batch : micro_batches_of_tasks(builder, details_.strategy, details_.tasks))
+    result.push_back(micro_batch == builder.micro_batches() - 1 ? 1 + further_ : 1);
+  return result;
+}
+
+// What is received lies in memory from the first step on, what is sent until the last. One of them is what there is
+// more of at the moment that needs most.
+int64_t SimulatedMicroBatches::bytes_of_further(const MemoryPlan& plan) {
+  const int last = evaluator().builder().micro_batches() - 1;
+  int64_t received = 0, sent = 0;
+  for (const PlannedBuffer& buffer : plan.buffers) {
+    const bool from_first = buffer.first == 0, to_end = buffer.last == plan.steps.count();
+    if (!from_first && !to_end) continue;
+    const int micro_batch = micro_batch_of(buffer.key);
+    if (from_first && micro_batch == last) received += aligned(buffer.bytes);
+    if (to_end && micro_batch == 0) sent += aligned(buffer.bytes);
+  }
+  return std::max(received, sent);
+}
+
+// -1: of a buffer of several or none.
+int SimulatedMicroBatches::micro_batch_of(const BufferKey& key) {
+  using Kind = BufferKey::Kind;
+  TaskGraphBuilder& builder = evaluator().builder();
+  switch (key.kind) {
+    case Kind::packed_activation:
+    case Kind::received_activation:
+    case Kind::packed_gradient:
+    case Kind::received_gradient:
+      if (const auto& pairs = details_.tasks.pairs[key.what])
+        return micro_batch_of_part(builder, details_.strategy, builder.edges()[key.what].producer,
+                                   (*pairs)[key.part].producer_part);
+      return -1;
+    case Kind::received_parameter_gradient:
+    case Kind::packed_parameter_values:
+    case Kind::received_parameter_values:
+    case Kind::packed_parameter_gradient:
+    case Kind::gathered_parameters: return -1;
+    default: return micro_batch_of_part(builder, details_.strategy, key.what, key.part);
+  }
+}
+
+namespace {
+
+// The time that each micro-batch adds to the makespan of samples with more and more of them.
+class SteadyGrowth {
+ public:
+  // Of a sample that does not repeat: does each micro-batch take as long as in the sample before?
+  std::optional<Repetition> found(int micro_batches, Nanoseconds makespan) {
+    samples_.emplace_back(micro_batches, static_cast<double>(makespan));
+    const int last = samples_.count() - 1;
+    if (last < 2) return std::nullopt;
+    const double before = each_between(last - 2, last - 1), now = each_between(last - 1, last);
+    if (std::abs(now - before) > tolerance * now) return std::nullopt;
+    return Repetition{1, static_cast<Nanoseconds>(now)};
+  }
+
+ private:
+  static constexpr double tolerance = 0.001;
+  double each_between(int a, int b) const {
+    return (samples_[b].second - samples_[a].second) / (samples_[b].first - samples_[a].first);
+  }
+  Vector<std::pair<int, double>> samples_;  // micro-batches, makespan
+};
+
+}  // namespace
+
+// Those that fill the pipeline are followed by as many that still meet them, if stages are alike; with several chunks a
+// stage, by rounds of as many as there are stages.
+std::unique_ptr<SimulatedMicroBatches> repeating_micro_batches(const SimulatedSettings& settings,
+                                                               const Parallelism& parallelism, int micro_batches,
+                                                               Extrapolation extrapolation) {
+  const int stages = parallelism.pipeline, round = parallelism.chunks == 1 ? 1 : stages;
+  SteadyGrowth growth;
+  int tried = 0;  // together with those of one more attempt fewer than all
+  for (int some = parallelism.chunks == 1 ? 2 * stages + 1 : 5 * stages; tried + some < micro_batches;
+       some += (some / 2 + round - 1) / round * round) {
+    auto sample = std::make_unique<SimulatedMicroBatches>(settings, some, micro_batches - some);
+    if (sample->details_.repetition) return sample;
+    if (extrapolation == Extrapolation::steady && sample->details_.timeline.makespan > 0)
+      if ((sample->details_.repetition = growth.found(some, sample->makespan()))) {
+        sample->exact_ = false;
+        return sample;
+      }
+    tried += some;
+  }
+  return nullptr;
+}
+
+std::unique_ptr<SimulatedMicroBatches> simulated_micro_batches(const SimulatedSettings& settings,
+                                                               const Parallelism& parallelism, int micro_batches,
+                                                               Extrapolation extrapolation) {
+  auto few = repeating_micro_batches(settings, parallelism, micro_batches, extrapolation);
+  return few ? std::move(few) : std::make_unique<SimulatedMicroBatches>(settings, micro_batches, 0);
+}
+
+}  // namespace ff
