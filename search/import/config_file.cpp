@@ -36,8 +36,12 @@ std::string OperatorWriter::activation(const std::string& prefix, const std::str
   if (function == "gelu") return add(prefix + "gelu", "gelu", {input}, {});
   if (function == "gelu_new" || function == "gelu_fast" || function == "gelu_pytorch_tanh")
     return add(prefix + "gelu", "gelu", {input}, {{"approximate", "tanh"}});
+  if (function == "relu2") {  // squared
+    const std::string relu = add(prefix + "relu", "relu", {input}, {});
+    return add(prefix + "square", "mul", {relu, relu}, {});
+  }
   settings_.refuse(key, "found \"" + (written.empty() ? function : written) + "\"" +
-                            suggestion(function, {"gelu", "gelu_new", "gelu_pytorch_tanh", "relu", "silu"}));
+                            suggestion(function, {"gelu", "gelu_new", "gelu_pytorch_tanh", "relu", "relu2", "silu"}));
 }
 
 }  // namespace ff

@@ -22,9 +22,11 @@ struct Family {
   bool attention_bias = true, projection_bias = true, inner_bias = true, output_bias = false;
   bool gated = false;  // act(gate x) * up x in front of the last product
   std::string activation = {};
-  bool parallel = false;  // attention and feed-forward read the same values, and are added together
-  bool one_norm = false;  // parallel: of both
-  bool tied = false;      // the output's weight is the embedding's
+  bool parallel = false;       // attention and feed-forward read the same values, and are added together
+  bool one_norm = false;       // parallel: of both
+  bool tied = false;           // the output's weight is the embedding's
+  bool norms_in_front = true;  // of attention and feed-forward
+  bool norms_behind = false;   // of both, before they are added
   bool embedding_norm = false;
   double embedding_dropout = 0, layer_dropout = 0;
   bool post_norm = false;  // sums are normalized, and not what attention and feed-forward read: BERT
@@ -98,9 +100,12 @@ Family gpt2(const ConfigSettings& settings, Vector<std::string>& notes) {
   return family;
 }
 
-// LLaMA, Mistral and Qwen2, which differ in biases and windows.
+// LLaMA, and what is like it but for biases, windows and what others below change.
 Family llama(const ConfigSettings& settings, const std::string& type, int64_t sequence, Vector<std::string>& notes) {
-  Family family = family_of(settings, "intermediate_size", 2048);
+  Family family = family_of(settings, "intermediate_size",
+                            type == "gemma3_text"       ? 131072
+                            : type.starts_with("gemma") ? 8192
+                                                        : 2048);
   family.key_value_heads = settings.integer("num_key_value_heads", family.heads);
   family.rms_norm = family.gated = true;
   family.epsilon = settings.number("rms_norm_eps", 1e-6);
@@ -109,7 +114,7 @@ Family llama(const ConfigSettings& settings, const std::string& type, int64_t se
   family.inner_bias = settings.flag("mlp_bias", false);
   family.activation = settings.text("hidden_act", "silu");
   family.tied = settings.flag("tie_word_embeddings", false);
-  const int64_t otherwise = type == "gemma" ? 256 : type == "qwen3" ? 128 : family.channels / family.heads;
+  const int64_t otherwise = type.starts_with("gemma") ? 256 : type == "qwen3" ? 128 : family.channels / family.heads;
   if (const int64_t width = settings.integer("head_dim", otherwise); width * family.heads != family.channels)
     family.head_width = width;
   const bool window =
@@ -118,7 +123,10 @@ Family llama(const ConfigSettings& settings, const std::string& type, int64_t se
     settings.refuse("sliding_window",
                     "attention has no windows: expected at least the sequence, " + std::to_string(sequence));
   note_attention_dropout(settings, "attention_dropout", 0, notes);
-  read_rotary(settings, family, 1, notes);
+  const bool turns_half = type.starts_with("glm") || type == "nemotron";
+  const bool turns_all = !turns_half && type != "stablelm";
+  read_rotary(settings, family, turns_all ? 1 : settings.number("partial_rotary_factor", turns_half ? 0.5 : 0.25, 1),
+              notes);
   return family;
 }
 
@@ -270,11 +278,115 @@ Family starcoder2(const ConfigSettings& settings, int64_t sequence, Vector<std::
   return family;
 }
 
-Family gemma(const ConfigSettings& settings, int64_t sequence, Vector<std::string>& notes) {
-  Family family = llama(settings, "gemma", sequence, notes);
+Family gemma(const ConfigSettings& settings, const std::string& type, int64_t sequence, Vector<std::string>& notes) {
+  Family family = llama(settings, type, sequence, notes);
   family.activation = settings.text("hidden_activation", settings.text("hidden_act", "gelu_pytorch_tanh"));
   family.tied = settings.flag("tie_word_embeddings", true);
   notes.push_back("embeddings are not multiplied by the root of the hidden size: shapes and work are the same");
+  return family;
+}
+
+void note_left_out_norms(const Family& family, int64_t parameters_of_layer, Vector<std::string>& notes) {
+  notes.push_back("normalization of queries and keys is left out, with its " +
+                  std::to_string(parameters_of_layer * family.layers) + " parameters");
+}
+
+// Where some layers attend to a window of the last positions and others to all.
+void note_windows(const ConfigSettings& settings, int64_t window, int64_t sequence, Vector<std::string>& notes) {
+  window = settings.integer("sliding_window", window);
+  if (window < sequence)
+    notes.push_back("sliding_window is left out: all layers attend to all " + std::to_string(sequence) +
+                    " positions, some of the model's to " + std::to_string(window) + ", which is less work");
+}
+
+// The second and third generation: norms on both sides of attention and feed-forward.
+Family gemma_of_windows(const ConfigSettings& settings, const std::string& type, int64_t sequence,
+                        Vector<std::string>& notes) {
+  Family family = gemma(settings, type, sequence, notes);
+  family.norms_behind = true;
+  const bool third = type != "gemma2";
+  if (third) note_left_out_norms(family, 2 * family.head_channels(), notes);
+  for (const char* const key : {"attn_logit_softcapping", "final_logit_softcapping"})
+    if (settings.number(key, 0) > 0)
+      notes.push_back(std::string(key) + " is left out: logits are not capped; shapes are the same and work nearly");
+  note_windows(settings, 4096, sequence, notes);
+  return family;
+}
+
+// The second generation normalizes what attention and feed-forward give, and not what they read.
+Family olmo2(const ConfigSettings& settings, int64_t sequence, Vector<std::string>& notes) {
+  Family family = llama(settings, "olmo2", sequence, notes);
+  family.epsilon = settings.number("rms_norm_eps", 1e-5);
+  family.norms_in_front = false;
+  family.norms_behind = true;
+  note_left_out_norms(family, (family.heads + family.key_value_heads) * family.head_channels(), notes);
+  return family;
+}
+
+// GLM-4: glm without, glm4 with norms behind attention and feed-forward.
+Family glm(const ConfigSettings& settings, const std::string& type, int64_t sequence, Vector<std::string>& notes) {
+  Family family = llama(settings, type, sequence, notes);
+  family.projection_bias = false;
+  family.norms_behind = type == "glm4";
+  return family;
+}
+
+Family cohere(const ConfigSettings& settings, int64_t sequence, Vector<std::string>& notes) {
+  Family family = llama(settings, "cohere", sequence, notes);
+  family.rms_norm = false;
+  family.epsilon = settings.number("layer_norm_eps", 1e-5);
+  family.parallel = family.one_norm = true;
+  family.tied = settings.flag("tie_word_embeddings", true);
+  if (settings.flag("use_qk_norm", false))
+    note_left_out_norms(family, (family.heads + family.key_value_heads) * family.head_channels(), notes);
+  notes.push_back("layer norms have biases, which the model's have not: a few parameters more");
+  notes.push_back("logits are not multiplied by logit_scale: shapes and work are the same");
+  return family;
+}
+
+Family granite(const ConfigSettings& settings, int64_t sequence, Vector<std::string>& notes) {
+  Family family = llama(settings, "granite", sequence, notes);
+  for (const char* const key :
+       {"embedding_multiplier", "residual_multiplier", "attention_multiplier", "logits_scaling"})
+    if (settings.find(key))
+      notes.push_back(std::string(key) + " is left out: values are not scaled; shapes and work are the same");
+  return family;
+}
+
+Family internlm(const ConfigSettings& settings, const std::string& type, int64_t sequence, Vector<std::string>& notes) {
+  Family family = llama(settings, type, sequence, notes);
+  family.attention_bias = family.projection_bias = settings.flag("bias", type == "internlm");
+  return family;
+}
+
+Family stablelm(const ConfigSettings& settings, int64_t sequence, Vector<std::string>& notes) {
+  Family family = llama(settings, "stablelm", sequence, notes);
+  family.rms_norm = false;
+  family.epsilon = settings.number("layer_norm_eps", 1e-5);
+  family.attention_bias = settings.flag("use_qkv_bias", false);
+  family.projection_bias = false;
+  family.parallel = family.one_norm = settings.flag("use_parallel_residual", false);
+  family.layer_dropout = settings.number("hidden_dropout", 0, 1);
+  if (settings.flag("qk_layernorm", false))
+    note_left_out_norms(family, (family.heads + family.key_value_heads) * family.head_channels(), notes);
+  return family;
+}
+
+Family nemotron(const ConfigSettings& settings, int64_t sequence, Vector<std::string>& notes) {
+  Family family = llama(settings, "nemotron", sequence, notes);
+  family.rms_norm = family.gated = false;
+  family.epsilon = settings.number("norm_eps", 1e-5);
+  family.activation = settings.text("hidden_act", "relu2");
+  return family;
+}
+
+Family smollm3(const ConfigSettings& settings, int64_t sequence, Vector<std::string>& notes) {
+  Family family = llama(settings, "smollm3", sequence, notes);
+  family.tied = settings.flag("tie_word_embeddings", true);
+  if (settings.find("no_rope_layers") || settings.find("no_rope_layer_interval"))
+    notes.push_back(
+        "all layers have rotary positions, some of the model's have none: shapes are the same and work "
+        "nearly");
   return family;
 }
 
@@ -302,11 +414,6 @@ Family mixtral(const ConfigSettings& settings, int64_t sequence, Vector<std::str
   family.experts_of_token = settings.integer("num_experts_per_tok", 2);
   set_experts(family, settings, family.inner, "router_aux_loss_coef", 0.001, notes);
   return family;
-}
-
-void note_left_out_norms(const Family& family, int64_t parameters_of_layer, Vector<std::string>& notes) {
-  notes.push_back("normalization of queries and keys is left out, with its " +
-                  std::to_string(parameters_of_layer * family.layers) + " parameters");
 }
 
 Family olmoe(const ConfigSettings& settings, int64_t sequence, Vector<std::string>& notes) {
@@ -535,14 +642,18 @@ class GraphWriter : private OperatorWriter {
     const std::string prefix = "layer" + std::to_string(layer) + ".";
     if (family_.post_norm) return add_post_norm_layer(prefix, x);
     const double rate = family_.layer_dropout;
-    const std::string first = norm(prefix + "norm1", x);
-    const std::string attended = with_dropout(prefix + "dropout1", attention(prefix, first), rate);
+    const std::string first = family_.norms_in_front ? norm(prefix + "norm1", x) : x;
+    const auto normalized = [&](const std::string& name, const std::string& y) {
+      return family_.norms_behind ? norm(prefix + name, y) : y;
+    };
+    const std::string attended =
+        with_dropout(prefix + "dropout1", normalized("norm_behind1", attention(prefix, first)), rate);
     const std::string added = add(prefix + "add1", "add", {x, attended}, {});
     const std::string& read = family_.parallel ? x : added;
-    const std::string second = family_.one_norm ? first : norm(prefix + "norm2", read);
+    const std::string second = family_.one_norm ? first : family_.norms_in_front ? norm(prefix + "norm2", read) : read;
     const bool dense = family_.experts == 0 || (!family_.dense_layers.empty() && family_.dense_layers[layer - 1]);
-    const std::string fed = with_dropout(
-        prefix + "dropout2", dense ? feed_forward(prefix, second, family_.inner) : experts(prefix, second), rate);
+    const std::string computed = dense ? feed_forward(prefix, second, family_.inner) : experts(prefix, second);
+    const std::string fed = with_dropout(prefix + "dropout2", normalized("norm_behind2", computed), rate);
     return add(prefix + "add2", "add", {added, fed}, {});
   }
 
@@ -562,7 +673,16 @@ Family read_family(const JsonPlace& config, const ConfigSettings& settings, int6
   if (type == "gptj") return gptj(settings, notes);
   if (type == "falcon") return falcon(settings, sequence, notes);
   if (type == "starcoder2") return starcoder2(settings, sequence, notes);
-  if (type == "gemma") return gemma(settings, sequence, notes);
+  if (type == "gemma") return gemma(settings, type, sequence, notes);
+  if (type == "gemma2" || type == "gemma3_text") return gemma_of_windows(settings, type, sequence, notes);
+  if (type == "olmo2") return olmo2(settings, sequence, notes);
+  if (type == "glm" || type == "glm4") return glm(settings, type, sequence, notes);
+  if (type == "cohere") return cohere(settings, sequence, notes);
+  if (type == "granite") return granite(settings, sequence, notes);
+  if (type == "internlm" || type == "internlm2") return internlm(settings, type, sequence, notes);
+  if (type == "stablelm") return stablelm(settings, sequence, notes);
+  if (type == "nemotron") return nemotron(settings, sequence, notes);
+  if (type == "smollm3") return smollm3(settings, sequence, notes);
   if (type == "gpt_bigcode") {
     Family family = gpt2(settings, notes);
     if (settings.flag("multi_query", true)) family.key_value_heads = 1;
@@ -619,9 +739,11 @@ ConfigNetwork read_network(const JsonPlace& config, const ConfigSettings& settin
 }  // namespace
 
 Vector<std::string> transformer_families() {
-  return {"bert",  "bloom",     "deepseek", "falcon",    "gemma",      "gpt2",  "gpt_bigcode", "gpt_neox", "gptj",
-          "llama", "mistral",   "mixtral",  "mpt",       "mt5",        "olmoe", "opt",         "phi",      "phi3",
-          "qwen2", "qwen2_moe", "qwen3",    "qwen3_moe", "starcoder2", "t5",    "vit"};
+  return {"bert",      "bloom",    "cohere",     "deepseek",    "falcon",   "gemma",     "gemma2",   "gemma3_text",
+          "glm",       "glm4",     "gpt2",       "gpt_bigcode", "gpt_neox", "gptj",      "granite",  "internlm",
+          "internlm2", "llama",    "mistral",    "mixtral",     "mpt",      "mt5",       "nemotron", "olmo2",
+          "olmoe",     "opt",      "phi",        "phi3",        "qwen2",    "qwen2_moe", "qwen3",    "qwen3_moe",
+          "smollm3",   "stablelm", "starcoder2", "t5",          "vit"};
 }
 
 TransformerGraph import_transformer(const JsonPlace& config, int64_t batch, int64_t sequence) {

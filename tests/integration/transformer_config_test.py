@@ -47,6 +47,20 @@ CONFIGS = {
     "mistral": {**SMALL, "num_key_value_heads": 2, "hidden_act": "silu", "sliding_window": None},
     "phi": {**SMALL, "hidden_act": "gelu_new"},
     "qwen2": {**SMALL, "num_key_value_heads": 1, "hidden_act": "silu", "tie_word_embeddings": True},
+    "gemma2": {**SMALL, "num_key_value_heads": 2, "head_dim": 16, "final_logit_softcapping": 30.0,
+               "sliding_window": 64},
+    "gemma3_text": {**SMALL, "num_key_value_heads": 1, "head_dim": 16, "sliding_window": 8},
+    "olmo2": {**SMALL, "num_key_value_heads": 2, "hidden_act": "silu"},
+    "glm": {**SMALL, "num_key_value_heads": 2, "hidden_act": "silu", "attention_bias": True},
+    "glm4": {**SMALL, "num_key_value_heads": 2, "hidden_act": "silu", "attention_bias": True},
+    "cohere": {**SMALL, "num_key_value_heads": 2, "hidden_act": "silu"},
+    "granite": {**SMALL, "num_key_value_heads": 2, "hidden_act": "silu", "embedding_multiplier": 12.0,
+                "tie_word_embeddings": True},
+    "internlm": {**SMALL, "hidden_act": "silu"},
+    "internlm2": {**SMALL, "num_key_value_heads": 2, "hidden_act": "silu", "bias": False},
+    "stablelm": {**SMALL, "hidden_act": "silu", "use_qkv_bias": True},
+    "nemotron": {**SMALL, "num_key_value_heads": 2, "hidden_act": "relu2"},
+    "smollm3": {**SMALL, "num_key_value_heads": 2, "hidden_act": "silu", "no_rope_layers": [1, 0]},
 }
 
 
@@ -54,7 +68,10 @@ EXPERTS = "experts have places"
 MASK = "the decoder's attention to itself has no causal mask"
 NOTES = {"bert": "the output has no bias", "t5": MASK, "mt5": MASK, "mixtral": EXPERTS, "deepseek": EXPERTS,
          "olmoe": EXPERTS, "qwen2_moe": EXPERTS, "qwen3_moe": EXPERTS, "qwen3": "normalization of queries and keys",
-         "bloom": "alibi is left out", "gemma": "embeddings are not multiplied", "mpt": "layer norms have biases"}
+         "bloom": "alibi is left out", "gemma": "embeddings are not multiplied", "mpt": "layer norms have biases",
+         "gemma2": "embeddings are not multiplied", "gemma3_text": "embeddings are not multiplied",
+         "olmo2": "normalization of queries and keys", "cohere": "layer norms have biases",
+         "granite": "embedding_multiplier is left out", "smollm3": "all layers have rotary positions"}
 # Sizes as in the config.json of public models, a sequence, and how many parameters their safetensors files have. Other
 # families are in tests/unit/search/import/transformer_config_test.cpp.
 PUBLIC = {
@@ -124,6 +141,37 @@ PUBLIC = {
     "starcoder2-3b": ({"model_type": "starcoder2", "hidden_size": 3072, "num_hidden_layers": 30,
                        "num_attention_heads": 24, "num_key_value_heads": 2, "intermediate_size": 12288,
                        "vocab_size": 49152, "use_bias": True}, 2048, 3030371328),
+    "gemma-2-2b": ({"model_type": "gemma2", "hidden_size": 2304, "num_hidden_layers": 26, "num_attention_heads": 8,
+                    "num_key_value_heads": 4, "head_dim": 256, "intermediate_size": 9216, "vocab_size": 256000}, 2048,
+                   2614341888),
+    "gemma-2-9b": ({"model_type": "gemma2", "hidden_size": 3584, "num_hidden_layers": 42, "num_attention_heads": 16,
+                    "num_key_value_heads": 8, "head_dim": 256, "intermediate_size": 14336, "vocab_size": 256000}, 2048,
+                   9241705984),
+    # These two without the normalization of queries and keys.
+    "gemma-3-1b": ({"model_type": "gemma3_text", "hidden_size": 1152, "num_hidden_layers": 26,
+                    "num_attention_heads": 4, "num_key_value_heads": 1, "head_dim": 256, "intermediate_size": 6912,
+                    "vocab_size": 262144}, 512, 999885952 - 26 * 2 * 256),
+    "OLMo-2-1124-7B": ({"model_type": "olmo2", "hidden_size": 4096, "num_hidden_layers": 32,
+                        "num_attention_heads": 32, "intermediate_size": 11008, "vocab_size": 100352}, 2048,
+                       7298617344 - 32 * 2 * 4096),
+    "GLM-4-9B-0414": ({"model_type": "glm4", "hidden_size": 4096, "num_hidden_layers": 40, "num_attention_heads": 32,
+                       "num_key_value_heads": 2, "head_dim": 128, "intermediate_size": 13696, "vocab_size": 151552,
+                       "attention_bias": True}, 2048, 9400279040),
+    # And the biases of layer norms, which the model's have not.
+    "c4ai-command-r-v01": ({"model_type": "cohere", "hidden_size": 8192, "num_hidden_layers": 40,
+                            "num_attention_heads": 64, "num_key_value_heads": 64, "intermediate_size": 22528,
+                            "vocab_size": 256000}, 2048, 34980831232 + 41 * 8192),
+    "granite-3.0-8b": ({"model_type": "granite", "hidden_size": 4096, "num_hidden_layers": 40,
+                        "num_attention_heads": 32, "num_key_value_heads": 8, "intermediate_size": 12800,
+                        "vocab_size": 49155, "tie_word_embeddings": True}, 2048, 8170848256),
+    "internlm2-7b": ({"model_type": "internlm2", "hidden_size": 4096, "num_hidden_layers": 32,
+                      "num_attention_heads": 32, "num_key_value_heads": 8, "intermediate_size": 14336,
+                      "vocab_size": 92544, "bias": False}, 2048, 7737708544),
+    "stablelm-2-1_6b": ({"model_type": "stablelm", "hidden_size": 2048, "num_hidden_layers": 24,
+                         "num_attention_heads": 32, "num_key_value_heads": 32, "intermediate_size": 5632,
+                         "vocab_size": 100352, "use_qkv_bias": True}, 2048, 1644515328),
+    "SmolLM3-3B": ({"model_type": "smollm3", "hidden_size": 2048, "num_hidden_layers": 36, "num_attention_heads": 16,
+                    "num_key_value_heads": 4, "intermediate_size": 11008, "vocab_size": 128256}, 2048, 3075098624),
     # OPT's table has two rows for padding, which nothing reads.
     "opt-125m": ({"model_type": "opt", "hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12,
                   "ffn_dim": 3072, "vocab_size": 50272}, 2048, 125239296 - 2 * 768),
