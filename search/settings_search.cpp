@@ -213,7 +213,7 @@ class SettingsSearch {
     const Vector<int> contexts = context_degrees();
     add_shapes(few_samples() || contexts.count() == 1 ? contexts : Vector<int>{1});
     look_at_waiting();
-    if (result_.best.empty() && queue_.empty() && contexts.count() > 1 && !few_samples()) {
+    if (contexts.count() > 1 && !few_samples()) {  // most are not looked at, given the best without
       add_shapes(Vector<int>(contexts.begin() + 1, contexts.end()));
       look_at_waiting();
     }
