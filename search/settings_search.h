@@ -58,8 +58,8 @@ const LookedAt* with_least_memory(const SettingsSearchResult& result);
 // the busiest stage has 1 % less to do then; sharding, as far as the framework can, with stages that of the
 // optimizer's state alone, as more would be exchanged for each micro-batch; recomputation of nothing or all, and in
 // between without a framework elementwise, with framework=megatron norms, with fsdp selective. Context parallelism is
-// looked at with a framework, where the batch has fewer samples than there are nodes, or where nothing fits without
-// it: by powers of two that leave each part at least 2,048 positions.
+// looked at with a framework, by powers of two that leave each part at least 2,048 positions: after all plans without
+// it, unless the batch has fewer samples than there are nodes.
 //
 // Settings wait in the order of a bound: first the compute time of the model spread evenly over stages, then an
 // estimate from one micro-batch that is simulated: its time, and for each further one that of the busiest device with

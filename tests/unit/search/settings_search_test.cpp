@@ -4,6 +4,7 @@
 #include <cmath>
 #include <set>
 
+#include "search/import/transformer_config.h"
 #include "search/plan_answers.h"
 #include "search/settings_refinement.h"
 #include "tests/support/large_model_costs.h"
@@ -246,6 +247,28 @@ TEST_CASE("the search over settings finds what simulating all of them finds", "[
     ++compared;
   }
   CHECK(compared > 0);
+}
+
+TEST_CASE("the search over settings finds plans with context parallelism that are faster than those without") {
+  constexpr const char* config =
+      R"({"model_type":"llama","hidden_act":"silu","hidden_size":4096,"num_hidden_layers":8,"num_attention_heads":32,)"
+      R"("num_key_value_heads":8,"intermediate_size":14336,"vocab_size":32000,"max_position_embeddings":8192})";
+  const TransformerGraph imported = import_transformer(parse_json(config, "config.json"), 32, 8192);
+  const Graph graph = parse_graph(parse_json(imported.graph.dump(), "graph"));
+  Topology topology = committed_topology("dgx-a100-2");
+  topology.models[0].memory_bytes = int64_t{16} << 30;  // else nothing needs to be recomputed
+  SettingsSearchOptions options;
+  options.pinned.framework = "megatron";
+  options.top = 1;
+  const SettingsSearchResult found = searched(graph, topology, options);
+  REQUIRE_FALSE(found.best.empty());
+  CHECK(found.best[0].parallelism.context > 1);
+  options.given = {"cp"};
+  for (const int context : {1, 2, 4}) {
+    options.pinned.context = context;
+    const SettingsSearchResult of_one = searched(graph, topology, options);
+    if (!of_one.best.empty()) CHECK(found.best[0].makespan <= of_one.best[0].makespan);
+  }
 }
 
 TEST_CASE("the search over settings keeps what is given and says what is not possible") {
