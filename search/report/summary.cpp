@@ -123,7 +123,7 @@ std::string settings_text(const SearchReport& report, int64_t batch_size) {
   for (const std::string& pattern : report.recompute)
     text += padded(&pattern == report.recompute.data() && !report.chosen.recompute ? "recompute" : "") + pattern + "\n";
   if (report.on_demand_buffers)
-    text += padded("transfer buffers") + "on demand, as preallocated ones exceed device memory\n";
+    text += padded("transfer buffers") + "on demand, which needs less memory than preallocated ones\n";
   return text;
 }
 
@@ -223,7 +223,8 @@ std::string report_to_text(const SearchReport& report, const Graph& graph, const
   text += settings_text(report, graph.batch_size) + idle_text(strategy, topology);
   if (report.details.contains("simulated_devices"))
     text += padded("simulated") + report.details["simulated_devices"].dump() +
-            " devices; the other data-parallel groups do the same at the same times\n";
+            (report.details["simulated_devices"] == 1 ? " device" : " devices") +
+            "; the others do the same at the same times\n";
   if (report.details.contains("simulated_micro_batches"))
     text += padded("") + report.details["simulated_micro_batches"].dump() + " micro-batches; the others repeat them\n";
   for (const Baseline& baseline : report.baselines)
