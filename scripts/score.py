@@ -206,9 +206,8 @@ def settings_of(row):
         raise NotSaid(f"precision {row['precision']}")
     if row.get("ep", "") not in ("", "1"):
         raise NotSaid("ep above 1")
-    parts = {"tp": number(row, "tp", 1), "pp": number(row, "pp", 1), "sharding": SHARDING[stage],
-             **recomputation_of(row)}
-    parts["cp"] = number(row, "cp", 1)
+    parts = {"tp": number(row, "tp", 1), "pp": number(row, "pp", 1), "cp": number(row, "cp", 1),
+             "sharding": SHARDING[stage], **recomputation_of(row)}
     if not is_free(row, "vp"):
         parts["vp"] = number(row, "vp", 1)
     if not is_free(row, "mbs"):
@@ -310,9 +309,6 @@ class Predictions:
                                "--settings", settings_of(row), "--cost", "analytic", "--precision", "bf16",
                                "--optimizer", "adamw", *flags, "--json"]))
 
-    def simulate(self, row):
-        return self.predicted_by("simulate", row)
-
     def fastest(self, row):
         plan = self.predicted_by("plan", row, "--top", "1")["plans"][0]
         return {"predicted_us": plan["predicted_us"], "memory_bytes": [plan["memory_bytes"]], "baselines": {}}
@@ -320,7 +316,7 @@ class Predictions:
     def predict(self, row):
         if is_free(row, "mbs") or is_free(row, "vp"):
             return self.fastest(row)
-        return self.simulate(row)
+        return self.predicted_by("simulate", row)
 
     def of(self, row):
         # Of 96 GB: HBM2e, limited to 500 W, which no preset is (torchtitan's tables).

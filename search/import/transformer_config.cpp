@@ -52,6 +52,8 @@ constexpr const char* no_alibi =
     "has no "
     "positions";
 
+constexpr const char* norms_have_biases = "layer norms have biases, which the model's have not: a few parameters more";
+
 // By the names that most families have. `inner` "": it follows from the channels.
 Family family_of(const ConfigSettings& settings, const std::string& inner, int64_t positions) {
   return {settings.integer("hidden_size"),
@@ -208,7 +210,7 @@ Family mpt(const ConfigSettings& settings, Vector<std::string>& notes) {
   family.activation = "gelu";
   family.tied = settings.flag("tie_word_embeddings", true);
   family.layer_dropout = settings.number("resid_pdrop", 0, 1);
-  if (!biases) notes.push_back("layer norms have biases, which the model's have not: a few parameters more");
+  if (!biases) notes.push_back(norms_have_biases);
   if (const auto attention = settings.find("attn_config")) {
     const ConfigSettings inside(*attention);
     family.key_value_heads =
@@ -286,6 +288,11 @@ Family gemma(const ConfigSettings& settings, const std::string& type, int64_t se
   return family;
 }
 
+// Of norms of queries and keys with a factor for each channel of all heads.
+int64_t normalized_channels(const Family& family) {
+  return (family.heads + family.key_value_heads) * family.head_channels();
+}
+
 void note_left_out_norms(const Family& family, int64_t parameters_of_layer, Vector<std::string>& notes) {
   notes.push_back("normalization of queries and keys is left out, with its " +
                   std::to_string(parameters_of_layer * family.layers) + " parameters");
@@ -319,7 +326,7 @@ Family olmo2(const ConfigSettings& settings, int64_t sequence, Vector<std::strin
   family.epsilon = settings.number("rms_norm_eps", 1e-5);
   family.norms_in_front = false;
   family.norms_behind = true;
-  note_left_out_norms(family, (family.heads + family.key_value_heads) * family.head_channels(), notes);
+  note_left_out_norms(family, normalized_channels(family), notes);
   return family;
 }
 
@@ -337,9 +344,8 @@ Family cohere(const ConfigSettings& settings, int64_t sequence, Vector<std::stri
   family.epsilon = settings.number("layer_norm_eps", 1e-5);
   family.parallel = family.one_norm = true;
   family.tied = settings.flag("tie_word_embeddings", true);
-  if (settings.flag("use_qk_norm", false))
-    note_left_out_norms(family, (family.heads + family.key_value_heads) * family.head_channels(), notes);
-  notes.push_back("layer norms have biases, which the model's have not: a few parameters more");
+  if (settings.flag("use_qk_norm", false)) note_left_out_norms(family, normalized_channels(family), notes);
+  notes.push_back(norms_have_biases);
   notes.push_back("logits are not multiplied by logit_scale: shapes and work are the same");
   return family;
 }
@@ -367,8 +373,7 @@ Family stablelm(const ConfigSettings& settings, int64_t sequence, Vector<std::st
   family.projection_bias = false;
   family.parallel = family.one_norm = settings.flag("use_parallel_residual", false);
   family.layer_dropout = settings.number("hidden_dropout", 0, 1);
-  if (settings.flag("qk_layernorm", false))
-    note_left_out_norms(family, (family.heads + family.key_value_heads) * family.head_channels(), notes);
+  if (settings.flag("qk_layernorm", false)) note_left_out_norms(family, normalized_channels(family), notes);
   return family;
 }
 
@@ -423,7 +428,7 @@ Family olmoe(const ConfigSettings& settings, int64_t sequence, Vector<std::strin
   family.experts_of_token = settings.integer("num_experts_per_tok", 8);
   family.normalized_gates = settings.flag("norm_topk_prob", false);
   set_experts(family, settings, family.inner, "router_aux_loss_coef", 0.01, notes);
-  note_left_out_norms(family, (family.heads + family.key_value_heads) * family.head_channels(), notes);
+  note_left_out_norms(family, normalized_channels(family), notes);
   if (settings.find("clip_qkv")) notes.push_back("clip_qkv is left out: queries, keys and values are not clipped");
   return family;
 }
