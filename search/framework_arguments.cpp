@@ -37,6 +37,8 @@ const std::map<std::string, int>& flags_with_a_meaning() {
                                                    {"--use-megatron-fsdp", 0},
                                                    {"--use-custom-fsdp", 0},
                                                    {"--data-parallel-sharding-strategy", 1},
+                                                   {"--num-distributed-optimizer-instances", 1},
+                                                   {"--outer-dp-sharding-strategy", 1},
                                                    {"--recompute-granularity", 1},
                                                    {"--recompute-method", 1},
                                                    {"--recompute-num-layers", 1},
@@ -152,8 +154,9 @@ int64_t number_of(const std::string& name, const std::string& text) {
 
 class Megatron {
  public:
-  Megatron(const std::string& text, const Graph& graph)
-      : graph_(graph), layers_(transformer_layers(graph).count()), flags_(flags_of(text, result_.ignored)) {}
+  Megatron(const std::string& text, const Graph& graph, int devices)
+      : graph_(graph), layers_(transformer_layers(graph).count()), devices_(devices),
+        flags_(flags_of(text, result_.ignored)) {}
 
   FrameworkArguments parsed() {
     if (layers_ == 0)
@@ -175,6 +178,7 @@ class Megatron {
     }
     read_what_is_refused();
     read_sharding();
+    read_instances();
     read_recomputation();
     const std::map<std::string, std::string> backends = {
         {"auto", "fused"}, {"flash", "flash2"}, {"fused", "cudnn"}, {"unfused", "stored"}, {"local", "stored"}};
@@ -344,6 +348,23 @@ class Megatron {
     own.synchronization = found->second;
   }
 
+  // Groups of ranks that each have all of the sharded state.
+  void read_instances() {
+    Parallelism& own = result_.parallelism;
+    const char *const flag = "--num-distributed-optimizer-instances", *const outer = "--outer-dp-sharding-strategy";
+    if (text(outer, "no_shard") != "no_shard")
+      fail(std::string(outer) + ": found \"" + text(outer, "") + "\", expected no_shard");
+    const int64_t instances = number(flag, 1);
+    if (instances == 1) return;
+    if (!is_sharded(own.synchronization))
+      fail(std::string(flag) + ": needs --use-distributed-optimizer or --use-megatron-fsdp");
+    const int ranks = devices_ / (own.tensor * own.pipeline);  // that have the same parameters
+    if (ranks % instances != 0)
+      fail(std::string(flag) + " " + std::to_string(instances) + ": does not divide the " + std::to_string(ranks) +
+           " ranks that share parameters");
+    own.shard_group = static_cast<int>(ranks / instances);
+  }
+
   Recomputation recomputed_modules() {
     const std::string modules = text("--recompute-modules", "core_attn");
     if (modules == "layernorm") return Recomputation::norms;
@@ -382,7 +403,7 @@ class Megatron {
   }
 
   const Graph& graph_;
-  const int layers_;
+  const int layers_, devices_;
   FrameworkArguments result_;
   Flags flags_;
 };
@@ -486,10 +507,8 @@ class Torchtitan {
     if (replicas * shards != own.data)
       refuse(key, "replicas x shards = " + std::to_string(replicas * shards) + ", the devices make " +
                       std::to_string(own.data));
-    if (replicas > 1 && shards > 1)
-      refuse(key, "hybrid sharding, " + std::to_string(replicas) + " replicas of " + std::to_string(shards) +
-                      " shards, is not among the settings");
     if (shards > 1) own.synchronization = Synchronization::sharded_parameters;
+    if (shards > 1 && replicas > 1) own.shard_group = static_cast<int>(shards) * own.context;
   }
 
   // Gradients accumulate over as many local batches as the global one has.
@@ -533,9 +552,9 @@ class Torchtitan {
 
 }  // namespace
 
-FrameworkArguments parse_megatron_arguments(const std::string& text, const Graph& graph) {
+FrameworkArguments parse_megatron_arguments(const std::string& text, const Graph& graph, int devices) {
   try {
-    return Megatron(text, graph).parsed();
+    return Megatron(text, graph, devices).parsed();
   } catch (const InputError& error) {
     throw InputError(std::string("--megatron: ") + error.what());
   }

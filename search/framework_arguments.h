@@ -19,9 +19,9 @@ struct FrameworkArguments {
   Vector<std::string> notes = {};    // what is predicted otherwise than the framework runs it
 };
 
-// As on a command line of pretrain_gpt.py. Flags of the model are compared with the graph. Throws InputError for flags
-// that are not known, and for those that settings cannot say.
-FrameworkArguments parse_megatron_arguments(const std::string& text, const Graph& graph);
+// As on a command line of pretrain_gpt.py, on so many devices. Flags of the model are compared with the graph. Throws
+// InputError for flags that are not known, and for those that settings cannot say.
+FrameworkArguments parse_megatron_arguments(const std::string& text, const Graph& graph, int devices);
 
 // Sections [parallelism], [training], [activation_checkpoint] and [optimizer] of a file; others are ignored.
 FrameworkArguments load_torchtitan_file(const std::string& path, const Graph& graph, int devices);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <functional>
 #include <map>
+#include <numeric>
 #include <span>
 
 #include "common/json_file.h"
@@ -17,6 +18,12 @@ std::string layers_text(const Parallelism& plan) {
   std::string text;
   for (const int layers : plan.layers) text += (text.empty() ? "layers=" : ":") + text_of(layers);
   return text;
+}
+
+// Groups of ranks that each have all of the sharded state; 1: all ranks share it. With context parallelism its ranks
+// are among those that do.
+int replicas_of_state(const Parallelism& plan) {
+  return plan.shard_group > 0 && is_sharded(plan.synchronization) ? plan.ranks_of_parameters() / plan.shard_group : 1;
 }
 
 // Layers of each chunk where the embedding, or the loss, counts as one of them, so that the first chunk, or the last
@@ -85,6 +92,8 @@ FrameworkSettings megatron_arguments(const Parallelism& plan, const Graph& graph
   if (shards_gradients(plan.synchronization))
     text += std::string("--use-megatron-fsdp\n--data-parallel-sharding-strategy ") +
             (shards_parameters(plan.synchronization) ? "optim_grads_params\n" : "optim_grads\n");
+  if (const int replicas = replicas_of_state(plan); replicas > 1)
+    text += "--num-distributed-optimizer-instances " + text_of(replicas) + "\n";
   if (plan.recompute_layers > 0)
     text += "--recompute-granularity full\n--recompute-method block\n--recompute-num-layers " +
             text_of(plan.recompute_layers) + "\n";
@@ -144,12 +153,16 @@ void add_optimizer_and_limits(FrameworkSettings& settings, const Parallelism& pl
 FrameworkSettings torchtitan_file(const Parallelism& plan, const Graph& graph, int layers, Precision precision) {
   FrameworkSettings settings;
   const bool shards = shards_parameters(plan.synchronization);
+  const int replicas = !shards ? plan.data : std::gcd(replicas_of_state(plan), plan.data);
+  if (shards && replicas != replicas_of_state(plan))
+    settings.not_there.push_back("shard_group=" + text_of(plan.shard_group) +
+                                 ": torchtitan shards among all ranks of context parallelism");
   settings.text =
       "[training]\nlocal_batch_size = " + text_of(plan.pipeline > 1 ? graph.batch_size / plan.data : plan.micro_batch) +
       "\nglobal_batch_size = " + text_of(graph.batch_size) +
       (precision == Precision::bf16 ? "" : "\nmixed_precision_param = \"float32\"") +
-      "\n\n[parallelism]\ndata_parallel_replicate_degree = " + text_of(shards ? 1 : plan.data) +
-      "\ndata_parallel_shard_degree = " + text_of(shards ? plan.data : 1) +
+      "\n\n[parallelism]\ndata_parallel_replicate_degree = " + text_of(replicas) +
+      "\ndata_parallel_shard_degree = " + text_of(plan.data / replicas) +
       "\ntensor_parallel_degree = " + text_of(plan.tensor) + "\npipeline_parallel_degree = " + text_of(plan.pipeline) +
       "\n";
   if (plan.context > 1) settings.text += "context_parallel_degree = " + text_of(plan.context) + "\n";
@@ -196,6 +209,11 @@ FrameworkSettings deepspeed_file(const Parallelism& plan, const Graph& graph) {
                {"train_micro_batch_size_per_gpu", plan.micro_batch},
                {"gradient_accumulation_steps", graph.batch_size / plan.data / plan.micro_batch},
                {"zero_optimization", {{"stage", is_sharded(plan.synchronization) ? stage : 0}}}};
+  if (plan.shard_group > 0 && shards_parameters(plan.synchronization))
+    json["zero_optimization"]["mics_shard_size"] = plan.shard_group;
+  else if (plan.shard_group > 0)
+    settings.not_there.push_back("shard_group=" + text_of(plan.shard_group) +
+                                 ": DeepSpeed has groups (MiCS) with sharded parameters alone");
   settings.text = json.dump(2) + "\n";
   for (const auto& [key, degree] : {std::pair("tp", plan.tensor), std::pair("pp", plan.pipeline),
                                     std::pair("cp", plan.context), std::pair("ep", plan.expert)})

@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <optional>
 
+#include "common/sharding.h"
+#include "search/optimizer/device_nodes.h"
+
 namespace ff {
 namespace {
 
@@ -72,7 +75,36 @@ SettingsPrediction with_other_overlap(SettingsPrediction best, const SettingsRef
   return found && pays(*found, best) ? *found : best;
 }
 
+// The smallest groups that fit exchange least between nodes.
+SettingsPrediction with_smaller_groups(SettingsPrediction best, const SettingsRefinement& refinement,
+                                       int64_t& simulated) {
+  Parallelism parallelism = best.parallelism;
+  const int ranks = parallelism.ranks_of_parameters(),
+            most = parallelism.shard_group > 0 ? parallelism.shard_group : ranks;
+  const int least = smallest_shard_group(parallelism, refinement.topology);
+  for (int group = least; group > 0 && group < most && !refinement.ended(); group *= 2) {
+    if (ranks % group != 0) continue;
+    parallelism.shard_group = group;
+    if (const auto found = predicted_if_it_fits(parallelism, refinement, simulated))
+      return pays(*found, best) ? *found : best;
+  }
+  return best;
+}
+
 }  // namespace
+
+bool can_shard_in_groups(const std::string& framework, Synchronization synchronization) {
+  if (framework == "internevo") return synchronization == Synchronization::sharded_optimizer;
+  if (framework == "megatron") return is_sharded(synchronization);
+  return framework != "none" && shards_parameters(synchronization);
+}
+
+int smallest_shard_group(const Parallelism& parallelism, const Topology& topology) {
+  int of_node = 0;
+  for (const Vector<DeviceId>& node : devices_by_node(topology)) of_node = std::max(of_node, node.count());
+  const int group = of_node / parallelism.tensor, ranks = parallelism.ranks_of_parameters();
+  return group > 1 && group < ranks && ranks % group == 0 ? group : 0;
+}
 
 SettingsPrediction refined(const SettingsPrediction& plan, const SettingsRefinement& refinement, int64_t& simulated) {
   SettingsPrediction best = plan;
@@ -83,6 +115,8 @@ SettingsPrediction refined(const SettingsPrediction& plan, const SettingsRefinem
     best = with_moved_borders(best, refinement, simulated);
   if (refinement.overlap && settings.data > 1 && !shards_gradients(settings.synchronization))
     best = with_other_overlap(best, refinement, simulated);
+  if (refinement.groups && can_shard_in_groups(settings.framework, settings.synchronization))
+    best = with_smaller_groups(best, refinement, simulated);
   return best;
 }
 

@@ -234,8 +234,8 @@ class SettingsSearch {
     bool simulate = false;  // else: its shape is to be estimated
     Nanoseconds estimate = 0;
   };
-  // tp, pp, cp, ep, samples of a micro-batch, recomputation, sharded gradients or parameters
-  using Shape = std::tuple<int, int, int, int, int64_t, Recomputation, Synchronization>;
+  // tp, pp, cp, ep, samples of a micro-batch, recomputation, sharded gradients or parameters, among how many ranks
+  using Shape = std::tuple<int, int, int, int, int64_t, Recomputation, Synchronization, int>;
 
   bool given(const char* key) const { return options_.given.contains(key); }
 
@@ -312,7 +312,7 @@ class SettingsSearch {
 
   Vector<Synchronization> first_shardings(const Parallelism& parallelism) const {
     if (given("sharding")) return {options_.pinned.synchronization};
-    if (parallelism.data == 1) return {Synchronization::all_reduce};
+    if (parallelism.ranks_of_parameters() == 1) return {Synchronization::all_reduce};
     return {Synchronization::all_reduce, can_shard(parallelism.framework, Synchronization::sharded_optimizer)
                                              ? Synchronization::sharded_optimizer
                                              : Synchronization::sharded_parameters};
@@ -392,7 +392,8 @@ class SettingsSearch {
   // None where the shape is not what is given, or its groups do not divide the batch.
   Vector<Parallelism> with_micro_batches(Parallelism shape) const {
     if ((given("pp") && shape.pipeline != options_.pinned.pipeline) ||
-        (given("dp") && shape.data != options_.pinned.data) || graph_.batch_size % shape.data != 0)
+        (given("dp") && shape.data != options_.pinned.data) || graph_.batch_size % shape.data != 0 ||
+        (given("shard_group") && shape.data * shape.context % shape.shard_group != 0))
       return {};
     if (!given("sharding")) shape.synchronization = Synchronization::all_reduce;
     shape.recompute = recomputations()[0];
@@ -439,9 +440,9 @@ class SettingsSearch {
     for (const Parallelism& shape : shapes) {
       const Vector<int> of_stage = chunks(shape);
       result_.settings += of_stage.count() * recomputations().count() *
-                          (given("sharding") || shape.data == 1 ? 1
-                           : shape.pipeline > 1                 ? 2
-                                                                : 4);
+                          (given("sharding") || shape.ranks_of_parameters() == 1 ? 1
+                           : shape.pipeline > 1                                  ? 2
+                                                                                 : 4);
       const double fill = static_cast<double>(shape.pipeline - 1) / of_stage.back();
       const double bound =
           (micro_batches(shape) + fill) * static_cast<double>(known->busy) / (shape.of_layer() * shape.pipeline);
@@ -454,9 +455,10 @@ class SettingsSearch {
     Parallelism own = parallelism;
     own.chunks = 1;
     if (own.synchronization == Synchronization::sharded_optimizer) own.synchronization = Synchronization::all_reduce;
+    if (!is_sharded(own.synchronization)) own.shard_group = 0;
     if (!given("layers") || own.pipeline != own.layers.count()) own.layers.clear();
-    const Shape shape{own.tensor,      own.pipeline,  own.context,        own.expert,
-                      own.micro_batch, own.recompute, own.synchronization};
+    const Shape shape{own.tensor,      own.pipeline,  own.context,         own.expert,
+                      own.micro_batch, own.recompute, own.synchronization, own.shard_group};
     const auto found = shapes_.find(shape);
     if (found != shapes_.end()) return found->second ? &*found->second : nullptr;
     if (ended()) {
@@ -552,6 +554,17 @@ class SettingsSearch {
     }
     look_at(parallelism, LookedAt::Outcome::estimated, estimate, share);
     add(estimate, {parallelism, true, estimate});
+    add_in_groups(parallelism);
+  }
+
+  // What is exchanged for each micro-batch, among the ranks of a node instead of all. (Groups for the optimizer's state
+  // are looked at for the best plans: settings_refinement.h.)
+  void add_in_groups(Parallelism parallelism) {
+    if (given("shard_group") || parallelism.shard_group > 0 || !shards_gradients(parallelism.synchronization) ||
+        !can_shard_in_groups(parallelism.framework, parallelism.synchronization))
+      return;
+    parallelism.shard_group = smallest_shard_group(parallelism, topology_);
+    if (parallelism.shard_group > 0) add_if_it_fits(parallelism);
   }
 
   // What needs less memory than these, which exceed it.
@@ -565,10 +578,11 @@ class SettingsSearch {
       add_if_it_fits(smaller);
       smaller.recompute = parallelism.recompute;
     }
-    if (given("sharding") || smaller.data == 1 || smaller.pipeline > 1 || !is_sharded(smaller.synchronization) ||
-        smaller.synchronization == Synchronization::sharded_parameters)
+    if (given("sharding") || smaller.ranks_of_parameters() == 1 || smaller.pipeline > 1 ||
+        !is_sharded(smaller.synchronization) || smaller.synchronization == Synchronization::sharded_parameters)
       return;
     smaller.synchronization = more_sharded(smaller.synchronization);
+    if (!given("shard_group")) smaller.shard_group = 0;
     if (can_shard(smaller.framework, smaller.synchronization)) add_if_it_fits(smaller);
   }
 
@@ -625,6 +639,7 @@ class SettingsSearch {
         !given("recompute") && !given("recompute_layers") && options_.pinned.framework != "fsdp",
         !given("overlap_grad_reduce"),
         !given("overlap_param_gather"),
+        !given("shard_group"),
         [this] { return ended(); }};
     Vector<SettingsPrediction> from(result_.best.begin(), result_.best.begin() + std::min(most, result_.best.count()));
     for (const SettingsPrediction& plan : from) {

@@ -18,7 +18,7 @@ namespace {
 
 // What --settings, --megatron or --torchtitan say.
 FrameworkArguments arguments_of(const SimulateOptions& options, const Graph& graph, int devices) {
-  if (!options.megatron.empty()) return parse_megatron_arguments(options.megatron, graph);
+  if (!options.megatron.empty()) return parse_megatron_arguments(options.megatron, graph, devices);
   if (!options.torchtitan.empty()) return load_torchtitan_file(options.torchtitan, graph, devices);
   try {
     return {.parallelism = parse_parallelism(options.settings), .precision = precision_of_settings(options.settings)};

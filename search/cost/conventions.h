@@ -122,8 +122,8 @@ struct FrameworkConventions {
   int whole_gradient_bytes = 4;
   // In bf16: what is moved of a gathered weight's, and of a reduced gradient's, four bytes.
   double gathered_share = 1, reduced_share = 1;
-  // Sharded state is split among so many neighbouring data-parallel ranks, and each such group has all of it; 0: among
-  // all ranks. Gradients are reduced among all ranks (hybrid sharding, InternEvo's zero1).
+  // Sharded state is split among so many neighbouring ranks that have the same parameters, and each such group has all
+  // of it; 0: among all ranks. Gradients are reduced among all ranks (hybrid sharding, InternEvo's zero1).
   int shard_group = 0;
   // Weights are gathered where kernels read them; ffexec copies them from the packed buffer.
   bool gathers_in_place = false;

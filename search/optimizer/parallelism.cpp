@@ -387,10 +387,12 @@ std::set<std::string> keys_of_parallelism(const std::string& text) {
 }
 
 void check_shard_group(const Parallelism& parallelism) {
+  const int ranks = parallelism.ranks_of_parameters();
   if (parallelism.shard_group > 0)
-    expect_divisible(parallelism.data, parallelism.shard_group,
+    expect_divisible(ranks, parallelism.shard_group,
                      "shard_group=" + std::to_string(parallelism.shard_group) + " does not divide the " +
-                         std::to_string(parallelism.data) + " data-parallel groups");
+                         std::to_string(ranks) + (parallelism.context > 1 ? " data- and context" : " data") +
+                         "-parallel ranks");
 }
 
 FrameworkConventions conventions_of(const Parallelism& parallelism, int64_t batch) {
@@ -451,7 +453,7 @@ FrameworkConventions conventions_of(const Parallelism& parallelism, int64_t batc
   result.gathers_for_forward = gathers_for_forward(parallelism);
   if (parallelism.framework == "megatron" && parallelism.tensor > 1) result.late_reductions_beyond = parallelism.data;
   result.reduced_share = reduces_bf16 ? 0.5 : 1;
-  if (parallelism.shard_group > 0 && parallelism.data % parallelism.shard_group == 0)
+  if (parallelism.shard_group > 0 && parallelism.ranks_of_parameters() % parallelism.shard_group == 0)
     result.shard_group = parallelism.shard_group;
   result.gathers_in_place = true;
   result.whole_parameter_owners = internevo && parallelism.synchronization == Synchronization::sharded_optimizer;

@@ -12,8 +12,9 @@
 //   sequence_parallel  on: what is between the layers is split by length (Korthikanti et al. 2022, arXiv 2205.05198);
 //                      off, with framework=megatron or deepspeed: each device of a group computes all of it
 //   layers             layers of each of the pp x vp chunks, as 5:6:6:7
-//   shard_group        with a framework: sharded state is split among so many neighbouring data-parallel ranks, and
-//                      each such group has all of it (hybrid sharding); default: among all
+//   shard_group        with a framework: sharded state is split among so many neighbouring ranks of the dp x cp that
+//                      have the same parameters, and each such group has all of it (hybrid sharding); default: among
+//                      all
 //   recompute          none, norms, elementwise, selective, full; norms: of layers, as Megatron-Core's selective
 //                      recomputation of layernorm; elementwise, without a framework: of layers all but products,
 //                      attention and what other layers read: norms, activations, products of gates; selective: of each
@@ -96,8 +97,9 @@ struct Parallelism {
   bool early_stop = true;  // of recomputation, where the framework's can end early
   bool compiled = true;    // by torch.compile, where the framework is PyTorch's
   int expert = 1, context = 1;
-  int shard_group = 0;                               // data-parallel ranks that split the state; 0: all
-  int of_layer() const { return tensor * context; }  // devices of a data-parallel group that split each layer
+  int shard_group = 0;                                        // ranks that split the state; 0: all of data x context
+  int of_layer() const { return tensor * context; }           // devices of a data-parallel group that split each layer
+  int ranks_of_parameters() const { return data * context; }  // that have the same ones
   bool operator==(const Parallelism&) const = default;
 };
 
@@ -134,8 +136,8 @@ FrameworkConventions conventions_of(const Parallelism& parallelism, int64_t batc
 // All settings, in the same notation.
 std::string to_string(const Parallelism& parallelism);
 
-// Throws InputError where the shard group does not divide the data-parallel groups, which are known. Costs follow it
-// only where it does: plans are looked for among all numbers of groups.
+// Throws InputError where the shard group does not divide the ranks that have the same parameters, which are known.
+// Costs follow it only where it does.
 void check_shard_group(const Parallelism& parallelism);
 
 // Positions at which layers begin, as operators: of those between two multi_head_attention operators the one after

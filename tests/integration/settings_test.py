@@ -231,10 +231,13 @@ class Settings(unittest.TestCase):
                              ("tp=2,micro_batch=2,sharding=optimizer,overlap_grad_reduce=on,overlap_param_gather=on",
                               "bf16"),
                              ("tp=4,micro_batch=4,tp_comm_overlap=on", "bf16"),
+                             ("tp=2,micro_batch=2,sharding=optimizer,shard_group=2", "bf16"),
+                             ("tp=1,cp=2,micro_batch=2,sharding=parameters,shard_group=4", "bf16"),
                              ("tp=2,micro_batch=2,rope_fusion=off,swiglu_fusion=off", "bf16"),
                              ("tp=2,micro_batch=2,attention=flash2", "bf16"),
                              ("tp=2,micro_batch=2,attention=cudnn,tp_grad_overlap=off,sequence_parallel=off", "bf16")),
-                "torchtitan": ()}
+                "torchtitan": (("tp=2,micro_batch=2,sharding=parameters,shard_group=2", "bf16"),
+                               ("tp=1,cp=2,micro_batch=2,sharding=parameters,shard_group=4", "fp32"))}
         for framework, conventions in (("megatron", "megatron"), ("torchtitan", "fsdp")):
             for settings, precision in plans[framework] + more[framework]:
                 flags = ("--precision", precision, "--optimizer", "adamw")
@@ -315,7 +318,11 @@ class Settings(unittest.TestCase):
                  "leaves 2 layers to 3 stages"),
                 ("--num-virtual-stages-per-pipeline-rank 2", "needs --pipeline-model-parallel-size above 1"),
                 ("--attention-backend flux", 'found "flux", expected one of auto, flash, fused, unfused, local'),
-                ("--data-parallel-sharding-strategy optim", "needs --use-megatron-fsdp")):
+                ("--data-parallel-sharding-strategy optim", "needs --use-megatron-fsdp"),
+                ("--num-distributed-optimizer-instances 2", "needs --use-distributed-optimizer or --use-megatron-fsdp"),
+                ("--use-distributed-optimizer --num-distributed-optimizer-instances 3",
+                 "does not divide the 8 ranks that share parameters"),
+                ("--outer-dp-sharding-strategy optim", 'found "optim", expected no_shard')):
             with self.subTest(arguments=arguments):
                 error = simulate(arguments, code=1)
                 self.assertIn(message, error)
@@ -345,8 +352,8 @@ class Settings(unittest.TestCase):
                 ("[compile]\nenable = yes\n", 'compile.enable: found "yes", expected true, false'),
                 ("[training]\nlocal_batch_size\n",
                  "run.toml: line 2: found \"local_batch_size\", expected key = value"),
-                ("[parallelism]\ndata_parallel_replicate_degree = 2\ndata_parallel_shard_degree = 4\n",
-                 "hybrid sharding, 2 replicas of 4 shards"),
+                ("[parallelism]\ndata_parallel_replicate_degree = 2\ndata_parallel_shard_degree = 2\n",
+                 "replicas x shards = 4, the devices make 8"),
                 ("[activation_checkpoint]\nmode = \"some\"\n", 'found "some", expected none, selective, full'),
                 ("[activation_checkpoint]\nmode = \"selective\"\n", 'selective_ac_option: found "2", expected op'),
                 ("[parallelism]\npipeline_parallel_degree = 2\npipeline_parallel_schedule = \"ZBVZeroBubble\"\n",

@@ -339,7 +339,8 @@ TEST_CASE("stages that compute more get fewer layers, and no more is recomputed 
                        graph, topology, costs);
   REQUIRE(even.fits());
   int64_t simulated = 0;
-  const SettingsPrediction better = refined(even, {graph, topology, costs, true, true, false, true, never}, simulated);
+  const SettingsPrediction better =
+      refined(even, {graph, topology, costs, true, true, false, true, false, never}, simulated);
   CHECK(better.fits());
   CHECK(static_cast<double>(better.makespan) < 0.9 * static_cast<double>(even.makespan));
   REQUIRE(better.parallelism.layers.size() == 2);
@@ -347,7 +348,8 @@ TEST_CASE("stages that compute more get fewer layers, and no more is recomputed 
   CHECK(better.parallelism.layers[0] + better.parallelism.layers[1] == 12);
   CHECK(better.parallelism.recompute_layers == 1);  // there is memory for all others
   CHECK(simulated > 0);
-  const SettingsPrediction kept = refined(even, {graph, topology, costs, false, false, false, true, never}, simulated);
+  const SettingsPrediction kept =
+      refined(even, {graph, topology, costs, false, false, false, true, false, never}, simulated);
   CHECK(kept.parallelism == even.parallelism);
   // What the stages do adds up to less than the iteration.
   const Vector<StageTimes> stages = stage_times(better.parallelism, graph, topology, costs);
@@ -406,11 +408,51 @@ TEST_CASE("gradients are reduced with or after backward, as is faster") {
                          graph, topology, costs);
     int64_t simulated = 0;
     const SettingsPrediction better =
-        refined(plan, {graph, topology, costs, false, false, true, true, never}, simulated);
+        refined(plan, {graph, topology, costs, false, false, true, true, false, never}, simulated);
     CHECK(simulated == 1);
     CHECK(overlaps_reductions(better.parallelism));  // one stage: nothing is delayed
     CHECK((overlaps || better.makespan < plan.makespan));
   }
+}
+
+TEST_CASE("state is shared by as few nodes as have memory for it, where that is faster") {
+  const Graph graph = load_graph(FF_SOURCE_DIR "/graphs/gpt2-small.json", 64);
+  const Topology topology = committed_topology("dgx-a100-8");  // 64 devices
+  SettingsSearchOptions options;
+  options.pinned = {.tensor = 1, .pipeline = 1, .recompute = Recomputation::full, .framework = "fsdp"};
+  options.pinned.synchronization = Synchronization::sharded_parameters;
+  options.given = {"tp", "pp", "sharding", "recompute", "framework"};
+  const SettingsSearchResult found = searched(graph, topology, options);
+  CHECK(found.best[0].parallelism.shard_group == 8);
+  options.given.insert("shard_group");
+  options.pinned.shard_group = 64;  // all
+  const SettingsSearchResult of_all = searched(graph, topology, options);
+  CHECK(of_all.best[0].parallelism.shard_group == 64);
+  CHECK(found.best[0].makespan < of_all.best[0].makespan);
+  // Two nodes have memory for it, one has not.
+  Topology small = topology;
+  const auto bytes = [&](int group) {
+    Parallelism parallelism = found.best[0].parallelism;
+    parallelism.shard_group = group;
+    return predict_settings(parallelism, graph, topology, analytic_bf16_adamw()).memory_bytes;
+  };
+  small.models[0].memory_bytes = (bytes(8) + bytes(16)) / 2;
+  options.given.erase("shard_group");
+  options.pinned.shard_group = 0;
+  CHECK(searched(graph, small, options).best[0].parallelism.shard_group == 16);
+  // Groups that do not divide the ranks are not looked at.
+  options.given.insert("shard_group");
+  options.pinned.shard_group = 3;
+  CHECK_THROWS_AS(searched(graph, topology, options), InputError);
+}
+
+TEST_CASE("a shard group is that of a node's ranks with the same parameters") {
+  const Topology topology = committed_topology("dgx-a100-2");
+  CHECK(smallest_shard_group({.tensor = 1, .data = 16}, topology) == 8);
+  CHECK(smallest_shard_group({.tensor = 2, .data = 8}, topology) == 4);
+  CHECK(smallest_shard_group({.tensor = 2, .data = 4, .context = 2}, topology) == 4);
+  CHECK(smallest_shard_group({.tensor = 8, .data = 2}, topology) == 0);                 // one rank of a node
+  CHECK(smallest_shard_group({.tensor = 1, .pipeline = 2, .data = 8}, topology) == 0);  // a stage is one node
 }
 
 // 40 layers on 16 stages: with 2 chunks each (1, then eight times 2, then 1) no stage has more than 3 layers, nor

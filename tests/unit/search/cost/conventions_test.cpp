@@ -490,7 +490,7 @@ TEST_CASE("shard_group says among how many ranks sharded state is split") {
   CHECK(conventions_of(given).whole_parameter_owners);
   check_shard_group(given);
   given.data = 12;
-  CHECK_THROWS_WITH(check_shard_group(given), "shard_group=8 does not divide the 12 data-parallel groups");
+  CHECK_THROWS_WITH(check_shard_group(given), "shard_group=8 does not divide the 12 data-parallel ranks");
   CHECK(conventions_of(given).shard_group == 0);
   CHECK(!conventions_of(parse_parallelism("sharding=optimizer,framework=deepspeed")).whole_parameter_owners);
 }

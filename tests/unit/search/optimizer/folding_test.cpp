@@ -4,12 +4,13 @@
 #include <fstream>
 #include <tuple>
 
-#include "common/micro_batches.h"
+#include "common/sharding.h"
 #include "search/discovery/presets.h"
 #include "search/import/transformer_config.h"
 #include "search/optimizer/alike_ranks.h"
 #include "search/optimizer/evaluator.h"
 #include "tests/support/cases_of_today.h"
+#include "tests/support/large_model_costs.h"
 #include "tests/support/random_network.h"
 
 namespace ff {
@@ -26,13 +27,17 @@ struct Simulated {
   int64_t transferred_bytes = 0, collectives = 0;  // of edges, of all devices
 };
 
+// With the framework's conventions if the settings have one, then in bf16 where the devices have rates for it. `batch`:
+// that of all groups.
 Simulated simulated(const Graph& whole, const Topology& topology, const ParallelPlan& plan,
-                    std::shared_ptr<const Replicas> replicas, const Parallelism* one_of_each_group = nullptr) {
-  const Graph of_one = graph_of_micro_batch(whole, plan.settings.micro_batches);
-  KernelCosts kernels(topology, CostMode::analytic, {});
-  const auto batch = plan.settings.micro_batches > 1 ? std::make_shared<const Graph>(whole) : nullptr;
-  Problem problem{of_one, topology, kernels, nullptr, plan.settings, 2, batch, std::move(replicas)};
-  if (one_of_each_group) problem.replicas = with_stand_ins(problem, *one_of_each_group, plan.strategy);
+                    std::shared_ptr<const Replicas> replicas, const Parallelism& parallelism, int64_t batch,
+                    bool one_of_each_group = false) {
+  CostOptions costs = analytic_bf16_adamw();
+  if (parallelism.framework == "none" || topology.models[0].peak_bf16_tflops == 0) costs.precision = Precision::fp32;
+  costs.conventions = conventions_of(parallelism, batch);
+  Loaded loaded = load({whole, topology, "", plan.settings, std::move(replicas)}, costs);
+  Problem problem = loaded.problem();
+  if (one_of_each_group) problem.replicas = with_stand_ins(problem, parallelism, plan.strategy);
   Evaluator evaluator(problem);
   const Evaluator::Details details = evaluator.details(plan.strategy, TaskOrder::one_forward_one_backward);
   Simulated result{details.timeline.makespan, details.makespan_fifo, details.memory_bytes,
@@ -91,7 +96,10 @@ std::optional<Parallelism> random_settings(RandomSource& random, const Graph& gr
   result.synchronization = kinds[random.between(0, 3)];
   result.recompute = random.between(0, 1) == 1 ? Recomputation::full : Recomputation::none;
   if (random.between(0, 1) == 1) result.overlaps_reductions = random.between(0, 1) == 1;
-  if (random.between(0, 1) == 1) result.framework = "megatron";  // two devices exchange by collectives
+  if (random.between(0, 1) == 1) return result;
+  constexpr const char* frameworks[] = {"megatron", "fsdp", "composer", "deepspeed", "internevo"};
+  result.framework = frameworks[random.between(0, 4)];  // two devices exchange by collectives
+  if (is_sharded(result.synchronization) && random.between(0, 1) == 1) result.shard_group = 1 << random.between(0, 3);
   return result;
 }
 
@@ -123,7 +131,7 @@ Compared folded_as_all(Parallelism settings, const Graph& graph, const Topology&
     }
   }();
   if (plan.strategy.empty()) return {};
-  const Simulated all = simulated(graph, topology, plan, nullptr);
+  const Simulated all = simulated(graph, topology, plan, nullptr, settings, graph.batch_size);
   Compared result;
   const auto expect_alike = [&](const Simulated& some, int replicas) {
     CHECK(some.makespan == all.makespan);
@@ -131,15 +139,15 @@ Compared folded_as_all(Parallelism settings, const Graph& graph, const Topology&
     CHECK(replicas * some.transferred_bytes == all.transferred_bytes);
     CHECK(replicas * some.collectives == all.collectives);
   };
-  const Simulated of_ranks = simulated(graph, topology, plan, nullptr, &settings);
+  const Simulated of_ranks = simulated(graph, topology, plan, nullptr, settings, graph.batch_size, true);
   expect_alike(of_ranks, 1);
   result.ranks = has_stand_ins(of_ranks);
   for (const DeviceId device : topology.devices.indices()) expect_equal(of_ranks, all, device, device);
   if (const std::optional<FoldedPlan> found = folded(settings, graph, topology)) {
     result.groups = true;
-    const Parallelism* const none = nullptr;
-    for (const Parallelism* const ranks : {none, static_cast<const Parallelism*>(&settings)}) {
-      const Simulated some = simulated(found->graph, found->topology, found->plan, found->replicas, ranks);
+    for (const bool ranks : {false, true}) {
+      const Simulated some =
+          simulated(found->graph, found->topology, found->plan, found->replicas, settings, graph.batch_size, ranks);
       expect_alike(some, found->replicas->count);
       for (const DeviceId device : found->replicas->devices.indices())
         for (const DeviceId of_all : found->replicas->devices[device]) expect_equal(some, all, device, of_all);
