@@ -152,6 +152,10 @@ int64_t number_of(const std::string& name, const std::string& text) {
   return value;
 }
 
+void set_tensor_of_experts(Parallelism& own, int devices) {
+  if (own.expert > 1 && devices != own.tensor) own.expert_tensor = devices;
+}
+
 class Megatron {
  public:
   Megatron(const std::string& text, const Graph& graph, int devices)
@@ -169,6 +173,7 @@ class Megatron {
     own.micro_batch = number("--micro-batch-size", 1);
     own.context = static_cast<int>(number("--context-parallel-size", 1));
     own.expert = static_cast<int>(number("--expert-model-parallel-size", 1));
+    set_tensor_of_experts(own, static_cast<int>(number("--expert-tensor-parallel-size", own.tensor)));
     result_.batch = number("--global-batch-size", 0);
     if (has(layout)) {
       read_layout();
@@ -176,7 +181,6 @@ class Megatron {
       read_chunks();
       read_borders();
     }
-    read_what_is_refused();
     read_sharding();
     read_instances();
     read_recomputation();
@@ -321,13 +325,6 @@ class Megatron {
     if (own.layers == layers_of_chunks({.pipeline = own.pipeline}, layers_)) own.layers.clear();
   }
 
-  void read_what_is_refused() const {
-    const char* const tensor = "--expert-tensor-parallel-size";
-    if (has(tensor) && number(tensor, 1) != result_.parallelism.tensor)
-      fail(std::string(tensor) + " " + text(tensor, "") + ": experts are split as other layers are, expected " +
-           std::to_string(result_.parallelism.tensor) + ", as --tensor-model-parallel-size");
-  }
-
   void read_sharding() {
     Parallelism& own = result_.parallelism;
     if (has("--use-distributed-optimizer")) own.synchronization = Synchronization::sharded_optimizer;
@@ -457,6 +454,7 @@ class Torchtitan {
                  " degrees do not divide the " + std::to_string(devices_) + " devices");
     own.data = devices_ / own.of_layer() / own.pipeline;
     own.expert = static_cast<int>(number("parallelism.expert_parallel_degree", 1));
+    set_tensor_of_experts(own, static_cast<int>(number("parallelism.expert_tensor_parallel_degree", 1)));
     read_data_parallelism();
     read_batch();
     read_schedule();

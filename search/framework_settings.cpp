@@ -85,7 +85,7 @@ FrameworkSettings megatron_arguments(const Parallelism& plan, const Graph& graph
   if (plan.context > 1) text += "--context-parallel-size " + text_of(plan.context) + "\n";
   if (plan.expert > 1)
     text += "--expert-model-parallel-size " + text_of(plan.expert) + "\n--expert-tensor-parallel-size " +
-            text_of(plan.tensor) + "\n";
+            text_of(plan.of_expert()) + "\n";
   text +=
       "--micro-batch-size " + text_of(plan.micro_batch) + "\n--global-batch-size " + text_of(graph.batch_size) + "\n";
   if (is_sharded(plan.synchronization)) text += "--use-distributed-optimizer\n";
@@ -166,7 +166,9 @@ FrameworkSettings torchtitan_file(const Parallelism& plan, const Graph& graph, i
       "\ntensor_parallel_degree = " + text_of(plan.tensor) + "\npipeline_parallel_degree = " + text_of(plan.pipeline) +
       "\n";
   if (plan.context > 1) settings.text += "context_parallel_degree = " + text_of(plan.context) + "\n";
-  if (plan.expert > 1) settings.text += "expert_parallel_degree = " + text_of(plan.expert) + "\n";
+  if (plan.expert > 1)
+    settings.text += "expert_parallel_degree = " + text_of(plan.expert) +
+                     "\nexpert_tensor_parallel_degree = " + text_of(plan.of_expert()) + "\n";
   if (plan.pipeline > 1)
     settings.text += "pipeline_parallel_schedule = \"" + std::string(plan.chunks > 1 ? "Interleaved1F1B" : "1F1B") +
                      "\"\npipeline_parallel_microbatch_size = " + text_of(plan.micro_batch) + "\n";

@@ -234,8 +234,8 @@ class SettingsSearch {
     bool simulate = false;  // else: its shape is to be estimated
     Nanoseconds estimate = 0;
   };
-  // tp, pp, cp, ep, samples of a micro-batch, recomputation, sharded gradients or parameters, among how many ranks
-  using Shape = std::tuple<int, int, int, int, int64_t, Recomputation, Synchronization, int>;
+  // tp, pp, cp, ep, etp, samples of a micro-batch, recomputation, sharded gradients or parameters, among how many ranks
+  using Shape = std::tuple<int, int, int, int, int, int64_t, Recomputation, Synchronization, int>;
 
   bool given(const char* key) const { return options_.given.contains(key); }
 
@@ -365,7 +365,7 @@ class SettingsSearch {
 
   void add_shapes(const Vector<int>& contexts) {
     const int devices = topology_.devices.count(), most_tensor = node_size();
-    std::map<std::tuple<int, int, int, int64_t>, Vector<Parallelism>> shapes;  // by tp, cp, ep and micro-batch
+    std::map<std::tuple<int, int, int, int, int64_t>, Vector<Parallelism>> shapes;  // by tp, cp, ep, etp, micro-batch
     for (const int context : contexts)
       for (int tensor = 1; tensor <= devices / context; ++tensor) {
         if (devices % (tensor * context) != 0 ||
@@ -377,7 +377,7 @@ class SettingsSearch {
           shape.tensor = tensor, shape.context = context, shape.pipeline = pipeline, shape.chunks = 1;
           shape.data = devices / shape.of_layer() / pipeline;
           for (const Parallelism& one : with_micro_batches(shape))
-            shapes[{tensor, context, one.expert, one.micro_batch}].push_back(one);
+            shapes[{tensor, context, one.expert, one.expert_tensor, one.micro_batch}].push_back(one);
         }
       }
     for (auto& [key, of_key] : shapes) {
@@ -404,23 +404,31 @@ class SettingsSearch {
     Vector<Parallelism> result;
     for (const int64_t size : micro_batch_sizes(graph_.batch_size / shape.data, shape.pipeline)) {
       shape.micro_batch = size;
-      for (const int expert : expert_degrees(shape.data)) {
-        shape.expert = expert;
+      for (const auto& [parts, tensor] : expert_degrees(shape)) {
+        shape.expert = parts, shape.expert_tensor = tensor;
         result.push_back(shape);
       }
     }
     return result;
   }
 
-  // Divisors of the experts and of the data-parallel groups.
-  Vector<int> expert_degrees(int groups) const {
-    if (given("ep")) return {options_.pinned.expert};
+  // Parts of the experts, which they divide, and the devices of each (Parallelism::expert_tensor): all of those that
+  // split other layers, or one. As many data-parallel groups as share the experts divide all of these.
+  Vector<std::pair<int, int>> expert_degrees(const Parallelism& shape) const {
     int64_t experts = 1;
     for (const Operator& op : graph_.operators)
       if (const int d = experts_dimension(*op.definition); d >= 0) experts = op.definition->dimensions()[d].size;
-    Vector<int> degrees;
-    for (int degree = 1; degree <= std::min<int64_t>(groups, experts); ++degree)
-      if (groups % degree == 0 && experts % degree == 0) degrees.push_back(degree);
+    Vector<int> of_expert = {0};
+    if (given("etp")) of_expert = {options_.pinned.expert_tensor};
+    else if (experts > 1 && shape.tensor > 1) of_expert.push_back(1);
+    Vector<std::pair<int, int>> degrees;
+    for (const int tensor : of_expert)
+      for (int groups = 1; groups <= shape.data; ++groups) {
+        const int parts = tensor > 0 ? groups * shape.tensor / tensor : groups;
+        if (shape.data % groups == 0 && experts % parts == 0 && (!given("ep") || parts == options_.pinned.expert))
+          degrees.emplace_back(parts, tensor);
+      }
+    if (degrees.empty()) degrees.emplace_back(options_.pinned.expert, options_.pinned.expert_tensor);  // says why not
     return degrees;
   }
 
@@ -457,7 +465,7 @@ class SettingsSearch {
     if (own.synchronization == Synchronization::sharded_optimizer) own.synchronization = Synchronization::all_reduce;
     if (!is_sharded(own.synchronization)) own.shard_group = 0;
     if (!given("layers") || own.pipeline != own.layers.count()) own.layers.clear();
-    const Shape shape{own.tensor,      own.pipeline,  own.context,         own.expert,
+    const Shape shape{own.tensor,      own.pipeline,  own.context,         own.expert,     own.expert_tensor,
                       own.micro_batch, own.recompute, own.synchronization, own.shard_group};
     const auto found = shapes_.find(shape);
     if (found != shapes_.end()) return found->second ? &*found->second : nullptr;

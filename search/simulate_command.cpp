@@ -113,6 +113,7 @@ Vector<Baseline> baselines_of_settings(const Parallelism& parallelism, const Str
   if (file.graph.batch_size % samples != 0) return {};
   Parallelism data_parallel = parallelism;  // with its framework's conventions
   data_parallel.tensor = data_parallel.context = data_parallel.expert = 1;
+  data_parallel.expert_tensor = 0;
   data_parallel.pipeline = data_parallel.chunks = 1;
   data_parallel.layers.clear();
   data_parallel.data = devices;

@@ -219,7 +219,7 @@ Vector<Vector<DeviceId>> ranks_of_context(const Parallelism& parallelism, const 
 }
 
 Vector<Vector<DeviceId>> ranks_of_experts(const Parallelism& parallelism, const Topology& topology) {
-  return every(parallelism.of_layer(), parallelism.expert, topology);
+  return every(parallelism.of_layer(), parallelism.groups_of_experts(), topology);
 }
 
 Vector<int> alike_ranks(const Vector<Vector<DeviceId>>& ranks, const Vector<DeviceId>& stand_ins,
@@ -252,7 +252,7 @@ Vector<int> alike_ranks(const Vector<Vector<DeviceId>>& ranks, const Vector<Devi
 
 std::shared_ptr<const Replicas> with_stand_ins(const Problem& problem, const Parallelism& parallelism,
                                                const Strategy& strategy) {
-  if (parallelism.of_layer() == 1 && parallelism.expert == 1) return problem.replicas;
+  if (parallelism.of_layer() == 1 && parallelism.groups_of_experts() == 1) return problem.replicas;
   Problem one = problem;
   one.settings.micro_batches = 1;
   one.batch_graph = nullptr;

@@ -28,7 +28,8 @@ using Exchanging = Vector<std::pair<int, int>>;
 // split the experts anything with others.
 std::optional<Exchanging> exchanging_places(Parallelism two, const Graph& graph, const Topology& topology,
                                             const Vector<Vector<DeviceId>>& groups) {
-  two.data = 2 * two.expert;
+  const int of_experts = two.groups_of_experts();
+  two.data = 2 * of_experts;
   Vector<DeviceId> devices;
   for (int g = 0; g < two.data; ++g) devices.insert(devices.end(), groups[g].begin(), groups[g].end());
   std::sort(devices.begin(), devices.end());
@@ -40,13 +41,13 @@ std::optional<Exchanging> exchanging_places(Parallelism two, const Graph& graph,
   const int size = groups_of_two[0].count();
   for (const int g : groups_of_two.indices())
     for (const int place : groups_of_two[g].indices()) {
-      group_of[groups_of_two[g][place]] = g / two.expert;
-      place_of[groups_of_two[g][place]] = g % two.expert * size + place;
+      group_of[groups_of_two[g][place]] = g / of_experts;
+      place_of[groups_of_two[g][place]] = g % of_experts * size + place;
     }
   // Collectives are among the devices of a stage.
   Exchanging result;
-  for (int a = 0; a < two.expert * size; ++a)
-    for (int b = 0; b < two.expert * size; ++b)
+  for (int a = 0; a < of_experts * size; ++a)
+    for (int b = 0; b < of_experts * size; ++b)
       if (a != b && a % size / two.of_layer() == b % size / two.of_layer()) result.emplace_back(a, b);
   TaskGraphBuilder builder(with_two);
   for (const int e : builder.edges().indices())
@@ -87,8 +88,8 @@ Vector<Vector<DeviceId>> parameter_holders(const Parallelism& parallelism, const
       };
       add_of_each(1, 0);
       all.insert(all.end(), holders.back().begin(), holders.back().end());
-      if (parallelism.expert > 1)
-        for (int first = 0; first < parallelism.expert; ++first) add_of_each(parallelism.expert, first);
+      const int of_experts = parallelism.groups_of_experts();
+      for (int first = 0; of_experts > 1 && first < of_experts; ++first) add_of_each(of_experts, first);
     }
     std::sort(all.begin(), all.end());
     if (stage == 0 || stage == parallelism.pipeline - 1)
@@ -98,6 +99,22 @@ Vector<Vector<DeviceId>> parameter_holders(const Parallelism& parallelism, const
   sort_and_unique(first_and_last);
   holders.push_back(std::move(first_and_last));
   return holders;
+}
+
+// And the groups of them that share sharded state, and the ranks with the same shard.
+void add_shard_groups(int group, Vector<Vector<DeviceId>>& holders) {
+  for (int h = 0, count = holders.count(); h < count; ++h) {
+    const Vector<DeviceId> all = holders[h];
+    if (all.count() <= group) continue;
+    const int groups = (all.count() + group - 1) / group;
+    Vector<Vector<DeviceId>> within(groups), across(group);
+    for (const int place : all.indices()) {
+      within[place / group].push_back(all[place]);
+      across[place % group].push_back(all[place]);
+    }
+    holders.insert(holders.end(), within.begin(), within.end());
+    holders.insert(holders.end(), across.begin(), across.end());
+  }
 }
 
 uint64_t hash_of(std::initializer_list<double> numbers) {
@@ -118,10 +135,13 @@ Vector<uint64_t> kinds_of_channels(const Parallelism& parallelism, const Topolog
   CommunicationCost cost;
   const Vector<CollectiveKind> collectives =
       is_sharded(parallelism.synchronization)
-          ? Vector<CollectiveKind>{CollectiveKind::all_gather, CollectiveKind::reduce_scatter}
+          ? Vector<CollectiveKind>{CollectiveKind::all_gather, CollectiveKind::reduce_scatter,
+                                   CollectiveKind::all_reduce}
           : Vector<CollectiveKind>{CollectiveKind::all_reduce};
+  Vector<Vector<DeviceId>> all = parameter_holders(parallelism, groups);
+  if (parallelism.shard_group > 0) add_shard_groups(parallelism.shard_group, all);
   uint64_t number = 0;  // of the collective
-  for (const Vector<DeviceId>& holders : parameter_holders(parallelism, groups))
+  for (const Vector<DeviceId>& holders : all)
     for (const CollectiveKind kind : collectives)
       for (const int64_t bytes : {int64_t{1} << 12, int64_t{1} << 20, int64_t{1} << 26, int64_t{1} << 32}) {
         ++number;
@@ -149,7 +169,7 @@ class Comparison {
     if (kinds_.empty()) kinds_ = kinds_of_channels(parallelism_, topology_, groups_, communication_);
     Vector<int>& set_of = set_of_channels_;
     set_of.assign(topology_.channels.size(), -1);
-    const int places = groups_[0].count() * parallelism_.expert;
+    const int places = groups_[0].count() * parallelism_.groups_of_experts();
     for (const int s : sets.indices())
       for (int first = 0; first < sets[s].count(); first += places)
         for (const auto& [from, to] : exchanging_)
@@ -221,7 +241,7 @@ FoldedPlan fold(Parallelism parallelism, const Graph& graph, const std::shared_p
 
 std::optional<FoldedPlan> folded(const Parallelism& parallelism, const Graph& graph, const Topology& topology) {
   const int data = parallelism.data;
-  const int least = parallelism.expert;  // these groups exchange tokens
+  const int least = parallelism.groups_of_experts();  // these exchange tokens
   if (data == least || data % least != 0 || parallelism.synchronization == Synchronization::parameter_server)
     return std::nullopt;
   const Vector<Vector<DeviceId>> groups = data_parallel_groups(parallelism, topology);

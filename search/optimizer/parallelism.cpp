@@ -22,6 +22,7 @@ const Vector<std::string>& keys() {
                                           "dp",
                                           "cp",
                                           "ep",
+                                          "etp",
                                           "sharding",
                                           "recompute",
                                           "micro_batch",
@@ -202,10 +203,20 @@ Vector<std::string> recomputation_of_layers(const Graph& graph, const Vector<Ope
 }
 
 void check_experts(const Graph& graph, const Parallelism& parallelism) {
-  if (parallelism.expert == 1) return;
+  if (parallelism.expert == 1 && parallelism.of_expert() == parallelism.tensor) return;
   const std::string text = "ep=" + std::to_string(parallelism.expert);
-  expect_divisible(parallelism.data, parallelism.expert,
-                   text + " does not divide the " + std::to_string(parallelism.data) + " data-parallel groups");
+  const int devices = parallelism.expert * parallelism.of_expert();
+  const std::string of_experts =
+      parallelism.of_expert() == parallelism.tensor ? text : "ep x etp = " + std::to_string(devices);
+  expect_divisible(
+      parallelism.tensor, parallelism.of_expert(),
+      "etp=" + std::to_string(parallelism.of_expert()) + " does not divide tp=" + std::to_string(parallelism.tensor));
+  expect_divisible(devices, parallelism.tensor,
+                   of_experts + " is no multiple of tp=" + std::to_string(parallelism.tensor) +
+                       ": experts are split among whole data-parallel groups");
+  expect_divisible(parallelism.data, parallelism.groups_of_experts(),
+                   of_experts + " does not divide the " + std::to_string(parallelism.data) + " data-parallel groups" +
+                       (parallelism.tensor > 1 ? " of tp=" + std::to_string(parallelism.tensor) : ""));
   bool experts = false;
   for (const Operator& op : graph.operators)
     if (const int d = experts_dimension(*op.definition); d >= 0) {
@@ -321,6 +332,7 @@ Parallelism parse_parallelism(const std::string& text) {
     else if (key == "framework")
       result.framework = one_of(key, value, {"none", "megatron", "fsdp", "composer", "deepspeed", "internevo"});
     else if (key == "ep") result.expert = static_cast<int>(number(key, value));
+    else if (key == "etp") result.expert_tensor = static_cast<int>(number(key, value));
     else if (key == "cp") result.context = static_cast<int>(number(key, value));
     else precision_of(value);  // precision_of_settings
   }
@@ -330,6 +342,7 @@ Parallelism parse_parallelism(const std::string& text) {
         "plans of ffexec have no operators that several devices compute alike; leave it out, or predict what "
         "framework=megatron or framework=deepspeed takes");
   result.sequence_parallel = sequence_parallel;
+  if (result.expert_tensor == result.tensor) result.expert_tensor = 0;
   if (!result.reduce.empty() && result.framework == "none")
     throw InputError("reduce: says in which type a framework reduces gradients, and framework is not given");
   if (result.overlaps_tensor_parallel && (result.framework != "megatron" || !result.sequence_parallel))
@@ -470,6 +483,7 @@ std::string to_string(const Parallelism& parallelism) {
                      ",micro_batch=" + std::to_string(parallelism.micro_batch);
   if (parallelism.context > 1) text += ",cp=" + std::to_string(parallelism.context);
   if (parallelism.expert > 1) text += ",ep=" + std::to_string(parallelism.expert);
+  if (parallelism.expert > 1 && parallelism.tensor > 1) text += ",etp=" + std::to_string(parallelism.of_expert());
   text += ",sharding=" + std::string(sharding_name(parallelism.synchronization));
   if (parallelism.shard_group > 0) text += ",shard_group=" + std::to_string(parallelism.shard_group);
   const bool nothing = parallelism.recompute == Recomputation::selective && parallelism.attention != "stored" &&
@@ -589,7 +603,8 @@ ParallelPlan plan_of(Parallelism& parallelism, const Graph& graph, const Topolog
   const Vector<DeviceId> order = topology.by_links();
   const int of_stage = parallelism.of_layer() * parallelism.data;
   plan.strategy = tensor_parallel(
-      of_micro_batch, {parallelism.tensor, parallelism.context, parallelism.data, parallelism.expert},
+      of_micro_batch,
+      {parallelism.tensor, parallelism.context, parallelism.data, parallelism.expert, parallelism.of_expert()},
       [&](OperatorId op) {
         const int chunk = places[layer_of[op]].chunk;
         return std::span(order.begin() + (chunk % parallelism.pipeline) * of_stage, static_cast<size_t>(of_stage));
@@ -649,8 +664,13 @@ Parallelism nearest_parallelism(const Graph& graph, const Topology& topology, co
   int layers = 0;
   for (const OperatorId op : graph.operator_ids()) {
     const OperatorDefinition& definition = *graph.operators[op].definition;
-    if (const int d = experts_dimension(definition); d >= 0)
+    if (const int d = experts_dimension(definition); d >= 0) {
       nearest.expert = std::max(nearest.expert, strategy[op].degrees[d]);
+      if (definition.type() == "expert_linear")
+        for (const int other : definition.dimensions().indices())
+          if (other != d && definition.dimensions()[other].kind != DimensionKind::sample)
+            nearest.expert_tensor = std::max(nearest.expert_tensor, strategy[op].degrees[other]);
+    }
     if (definition.type() != "multi_head_attention") continue;
     ++layers;
     const auto& dimensions = definition.dimensions();
@@ -681,7 +701,11 @@ Parallelism nearest_parallelism(const Graph& graph, const Topology& topology, co
   if (nearest.pipeline == 1) nearest.chunks = 1;
   while (nearest.chunks > 1 && layers < nearest.pipeline * nearest.chunks) --nearest.chunks;
   nearest.data = devices / (nearest.of_layer() * nearest.pipeline);
-  while (nearest.data % nearest.expert != 0) --nearest.expert;
+  while (nearest.expert_tensor > 0 && nearest.tensor % nearest.expert_tensor != 0) --nearest.expert_tensor;
+  if (nearest.expert == 1 || nearest.expert_tensor == nearest.tensor) nearest.expert_tensor = 0;
+  while (nearest.expert * nearest.of_expert() % nearest.tensor != 0 || nearest.data % nearest.groups_of_experts() != 0)
+    --nearest.expert;
+  if (nearest.expert == 0) nearest.expert = 1, nearest.expert_tensor = 0;
   const int64_t of_group = graph.batch_size / nearest.data;
   if (graph.batch_size % nearest.data != 0)
     throw InputError("the batch of " + std::to_string(graph.batch_size) + " samples is not divisible by the " +

@@ -32,7 +32,10 @@
 //                      and keys, and a gated layer's activation and product one kernel, or a sequence of elementwise
 //                      ones? Default: what compile says; with megatron on, as since January 2024 (--no-rope-fusion,
 //                      --no-bias-swiglu-fusion); rotation with deepspeed, and gates with deepspeed and composer, off
-//   ep                 data-parallel groups that split the experts, neighbouring ones (GShard: Lepikhin et al. 2020)
+//   ep                 parts of the experts, each with devices of its own (GShard: Lepikhin et al. 2020)
+//   etp                devices that split each expert; default: tp, so that ep neighbouring data-parallel groups share
+//                      the experts; with fewer it is ep x etp / tp groups, whose devices get more experts and less of
+//                      each (--expert-tensor-parallel-size of Megatron-Core)
 //   cp                 devices that split the length of every operator, attention's queries too (context parallelism:
 //                      Liu et al. 2023, arXiv 2310.01889)
 //   attention          fused: no probabilities are stored, at the rates of FlashAttention-2; with framework=megatron
@@ -97,9 +100,12 @@ struct Parallelism {
   bool early_stop = true;  // of recomputation, where the framework's can end early
   bool compiled = true;    // by torch.compile, where the framework is PyTorch's
   int expert = 1, context = 1;
-  int shard_group = 0;                                        // ranks that split the state; 0: all of data x context
-  int of_layer() const { return tensor * context; }           // devices of a data-parallel group that split each layer
+  int expert_tensor = 0;                             // devices that split an expert; 0: as many as other layers
+  int shard_group = 0;                               // ranks that split the state; 0: all of data x context
+  int of_layer() const { return tensor * context; }  // devices of a data-parallel group that split each layer
   int ranks_of_parameters() const { return data * context; }  // that have the same ones
+  int of_expert() const { return expert_tensor > 0 ? expert_tensor : tensor; }
+  int groups_of_experts() const { return expert * of_expert() / tensor; }  // data-parallel groups that split them
   bool operator==(const Parallelism&) const = default;
 };
 

@@ -364,15 +364,18 @@ class Settings(unittest.TestCase):
     def test_experts(self):
         (self.work / "config.json").write_text(json.dumps(
             {"model_type": "mixtral", "vocab_size": 96, "num_hidden_layers": 2, "hidden_size": 32,
-             "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 64, "num_local_experts": 4}))
+             "num_attention_heads": 4, "num_key_value_heads": 4, "intermediate_size": 64, "num_local_experts": 4}))
         self.program(BUILD / "ffsearch", "import", "config.json", "--sequence", 16, "--batch", 8, "--out", "g.json")
         one = self.simulate("tp=1,micro_batch=8", topology="topologies/local-cpu-1.json")
         flags = ("--iterations", 3, "--lr", 0.01, "--json")
         expected = json.loads(self.program("mpirun", "-n", 1, BUILD / "ffexec", "--strategy", "s.json", *flags))
-        for settings in ("ep=4,micro_batch=1", "tp=2,ep=2,micro_batch=2", "pp=2,ep=2,micro_batch=1,recompute=full"):
+        for settings in ("ep=4,micro_batch=1", "tp=2,ep=2,micro_batch=2", "pp=2,ep=2,micro_batch=1,recompute=full",
+                         "tp=2,micro_batch=2,ep=2,etp=1", "tp=2,micro_batch=2,ep=4,etp=1",
+                         "tp=4,micro_batch=4,ep=2,etp=2"):
             with self.subTest(settings=settings):
                 found = self.simulate(settings, topology="topologies/local-cpu-4.json")
-                self.assertIn(settings.split(",")[0], found["note"])
+                for setting in settings.split(","):
+                    self.assertIn(setting, found["note"])
                 self.assertLess(max(found["memory_bytes"]), max(one["memory_bytes"]))
                 trained = json.loads(self.program("mpirun", "-n", 4, BUILD / "ffexec", "--strategy", "s.json", *flags))
                 self.assertEqual(trained["memory_bytes"], found["memory_bytes"])
@@ -383,8 +386,30 @@ class Settings(unittest.TestCase):
                 self.assertEqual(exported["settings"], found["note"])
         for settings, message in (("cp=2", 'cp=2: the graph "mixtral" has experts'),
                                   ("ep=3", "ep=3 does not divide the 8 data-parallel groups"),
-                                  ("ep=8", "ep=8 does not divide the 4 experts of operator")):
+                                  ("ep=8", "ep=8 does not divide the 4 experts of operator"),
+                                  ("tp=4,ep=4,etp=3", "etp=3 does not divide tp=4"),
+                                  ("tp=4,ep=2,etp=1", "ep x etp = 2 is no multiple of tp=4"),
+                                  ("tp=2,etp=1", "ep x etp = 1 is no multiple of tp=2"),
+                                  ("tp=4,ep=4,etp=4", "ep=4 does not divide the 2 data-parallel groups of tp=4")):
             self.assertIn(message, self.simulate(settings, code=1))
+        on = ("--graph", "g.json", "--topo", ROOT / "topologies/dgx-a100-1.json", "--cost", "analytic", "--json")
+        for framework, text, settings in (
+                ("--megatron", "--tensor-model-parallel-size 2 --expert-model-parallel-size 4 "
+                               "--expert-tensor-parallel-size 1 --sequence-parallel", "ep=4,etp=1"),
+                ("--megatron", "--tensor-model-parallel-size 2 --expert-model-parallel-size 4 --sequence-parallel",
+                 "ep=4,etp=2"),
+                ("--torchtitan", "tensor_parallel_degree = 2\nexpert_parallel_degree = 4\n", "ep=4,etp=1"),
+                ("--torchtitan", "tensor_parallel_degree = 2\nexpert_parallel_degree = 4\n"
+                                 "expert_tensor_parallel_degree = 2\n", "ep=4,etp=2")):
+            if framework == "--torchtitan":
+                (self.work / "run.toml").write_text(f"[training]\nlocal_batch_size = 1\n[parallelism]\n{text}")
+                text = "run.toml"
+            found = json.loads(self.program(BUILD / "ffsearch", "simulate", *on, framework, text))
+            self.assertIn(f",{settings},sharding", found["note"])
+            exported = json.loads(self.program(BUILD / "ffsearch", "plan", *on, "--settings", found["note"], "--for",
+                                               framework.strip("-")))
+            self.assertIn(("--expert-tensor-parallel-size " if framework == "--megatron" else
+                           "expert_tensor_parallel_degree = ") + settings[-1], exported["text"])
 
     def test_export_predicts_with_the_precision_of_the_strategy(self):
         self.make_graph("llama")

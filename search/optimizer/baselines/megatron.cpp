@@ -129,11 +129,6 @@ int tensor_dimension(const OperatorDefinition& definition, Role role, int degree
   return -1;
 }
 
-// How many ways an operator's experts are split: dispatch and combine have the tokens of data-parallel groups.
-int experts_of(const OperatorDefinition& definition, int expert) {
-  return experts_dimension(definition) >= 0 ? expert : 1;
-}
-
 // How many ways the length is split for context parallelism, the dimension in `dimension`; 1: there is no length, or
 // one of too few positions.
 int context_of(const OperatorDefinition& definition, int context, int& dimension) {
@@ -144,27 +139,30 @@ int context_of(const OperatorDefinition& definition, int context, int& dimension
 }
 
 // What has no length (gating, losses of groups) is split further by batch, or else is on the first device of each
-// group. Parts by expert are within `expert` neighbouring groups, whose tokens they compute.
+// group. Parts by expert are within neighbouring groups, whose tokens they compute; dispatch and combine have the
+// tokens of each group.
 Configuration configuration_of(const OperatorDefinition& definition, Role role, const LayerDegrees& layer,
                                std::span<const DeviceId> devices) {
   const auto& dimensions = definition.dimensions();
   int length = 0;
   const int context = context_of(definition, layer.context, length);
-  const int of_experts = experts_of(definition, layer.expert), data = layer.data / of_experts;
-  const int of_group = layer.tensor * layer.context, all = data * of_group;
+  const int expert = experts_dimension(definition);
+  const int tensor = expert >= 0 ? layer.expert_tensor : layer.tensor;
+  const int data = expert >= 0 ? layer.data * layer.tensor / (layer.expert * layer.expert_tensor) : layer.data;
+  const int of_group = tensor * layer.context, all = data * of_group;
   Configuration configuration{Degrees(dimensions.size(), 1), {}};
-  if (of_experts > 1) configuration.degrees[experts_dimension(definition)] = of_experts;
-  int split = tensor_dimension(definition, role, layer.tensor);
-  if (split == length && context > 1 && dimensions[length].size < context * layer.tensor) split = -1;
+  if (expert >= 0) configuration.degrees[expert] = layer.expert;
+  int split = tensor_dimension(definition, role, tensor);
+  if (split == length && context > 1 && dimensions[length].size < context * tensor) split = -1;
   const bool whole_batch = split < 0 && context == 1 && dimensions[0].size >= all;
   configuration.degrees[0] = whole_batch ? all : static_cast<int>(std::min<int64_t>(dimensions[0].size, data));
   if (context > 1) configuration.degrees[length] = context;
-  if (split >= 0) configuration.degrees[split] *= layer.tensor;
-  const int of_context = split >= 0 ? layer.tensor : 1;  // parts
+  if (split >= 0) configuration.degrees[split] *= tensor;
+  const int of_context = split >= 0 ? tensor : 1;  // parts
   for (int part = 0, parts = parts_of(configuration.degrees); part < parts; ++part) {
     const int group = part / of_context / context, place = part / of_context % context, rank = part % of_context;
     configuration.devices.push_back(
-        devices[static_cast<size_t>(whole_batch ? part : group * of_group + place * layer.tensor + rank)]);
+        devices[static_cast<size_t>(whole_batch ? part : group * of_group + place * tensor + rank)]);
   }
   return configuration;
 }
@@ -212,8 +210,9 @@ std::optional<MegatronStrategy> megatron(const Graph& graph, const Topology& top
   const int groups = devices.count() / result.tensor_degree;
   result.data_degree = static_cast<int>(std::min<int64_t>(groups, batch));
   while (groups % result.data_degree != 0) --result.data_degree;
-  result.strategy = tensor_parallel(graph, {.tensor = result.tensor_degree, .data = result.data_degree},
-                                    [&](OperatorId) { return std::span<const DeviceId>(devices); });
+  result.strategy = tensor_parallel(
+      graph, {.tensor = result.tensor_degree, .data = result.data_degree, .expert_tensor = result.tensor_degree},
+      [&](OperatorId) { return std::span<const DeviceId>(devices); });
   return result;
 }
 

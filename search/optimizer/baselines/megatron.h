@@ -19,9 +19,10 @@ struct MegatronStrategy {
 // A layer is split over `tensor` devices: the heads of attention, the first linear layers of a feed-forward and the
 // output layer by channel, the linear layers after these and embeddings by what they contract, the rest by length
 // (sequence parallelism). All of these by length, too, over `context` such groups (context parallelism); the batch over
-// `data` groups of these, and experts over `expert` neighbouring ones, which compute each other's tokens.
+// `data` groups of these. Experts are in `expert` parts of `expert_tensor` devices each, over neighbouring groups,
+// which compute each other's tokens.
 struct LayerDegrees {
-  int tensor = 1, context = 1, data = 1, expert = 1;
+  int tensor = 1, context = 1, data = 1, expert = 1, expert_tensor = 1;
 };
 // `devices_of` an operator: all, those of each group together, and in these those of each group that a layer is split
 // over.
