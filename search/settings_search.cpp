@@ -205,7 +205,10 @@ class SettingsSearch {
   SettingsSearch(const Graph& graph, const Topology& topology, const CostOptions& costs,
                  const SettingsSearchOptions& options, const std::atomic<bool>& stop)
       : graph_(graph), topology_(topology), costs_(costs), options_(options), stop_(stop),
-        layers_(transformer_layers(graph).count()) {}
+        layers_(transformer_layers(graph).count()) {
+    for (const Operator& op : graph.operators)
+      if (const int d = experts_dimension(*op.definition); d >= 0) experts_ = op.definition->dimensions()[d].size;
+  }
 
   SettingsSearchResult run() {
     if (layers_ == 0)
@@ -354,7 +357,6 @@ class SettingsSearch {
     if (options_.pinned.framework == "none") return degrees;
     int64_t positions = 0;
     for (const Operator& op : graph_.operators) {
-      if (experts_dimension(*op.definition) >= 0) return degrees;
       if (op.definition->type() == "multi_head_attention")
         positions = std::max(positions, graph_.tensors[op.outputs[0]].shape[1]);
     }
@@ -413,20 +415,19 @@ class SettingsSearch {
   }
 
   // Parts of the experts, which they divide, and the devices of each (Parallelism::expert_tensor): all of those that
-  // split other layers, or one. As many data-parallel groups as share the experts divide all of these.
-  Vector<std::pair<int, int>> expert_degrees(const Parallelism& shape) const {
-    int64_t experts = 1;
-    for (const Operator& op : graph_.operators)
-      if (const int d = experts_dimension(*op.definition); d >= 0) experts = op.definition->dimensions()[d].size;
+  // split other layers, or one. Whole data-parallel groups share the experts, if one has not all of them.
+  Vector<std::pair<int, int>> expert_degrees(Parallelism shape) const {
     Vector<int> of_expert = {0};
     if (given("etp")) of_expert = {options_.pinned.expert_tensor};
-    else if (experts > 1 && shape.tensor > 1) of_expert.push_back(1);
+    else if (experts_ > 1 && shape.tensor > 1) of_expert.push_back(1);
     Vector<std::pair<int, int>> degrees;
     for (const int tensor : of_expert)
-      for (int groups = 1; groups <= shape.data; ++groups) {
-        const int parts = tensor > 0 ? groups * shape.tensor / tensor : groups;
-        if (shape.data % groups == 0 && experts % parts == 0 && (!given("ep") || parts == options_.pinned.expert))
-          degrees.emplace_back(parts, tensor);
+      for (int parts = 1; parts <= experts_; ++parts) {
+        if (experts_ % parts != 0 || (given("ep") && parts != options_.pinned.expert)) continue;
+        shape.expert = parts, shape.expert_tensor = tensor;
+        const int devices = parts * shape.of_expert();
+        const bool whole_groups = devices % shape.of_layer() == 0 && shape.data % shape.groups_of_experts() == 0;
+        if (whole_groups || given("ep") || (parts == 1 && tensor == 0)) degrees.emplace_back(parts, tensor);
       }
     if (degrees.empty()) degrees.emplace_back(options_.pinned.expert, options_.pinned.expert_tensor);  // says why not
     return degrees;
@@ -673,6 +674,7 @@ class SettingsSearch {
   const std::atomic<bool>& stop_;
   const std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
   const int layers_;
+  int64_t experts_ = 1;
   double slowest_s_ = 0;  // of the evaluations so far
   std::map<Shape, std::optional<ShapeCosts>> shapes_;
   std::set<std::string> seen_;

@@ -70,27 +70,25 @@ std::optional<Exchanging> exchanging_places(Parallelism two, const Graph& graph,
   return result;
 }
 
-// Devices among which parameters are synchronized: those of a stage with the same tensor-parallel rank, and of these
-// those with the same experts; all of a stage, and all of the first and the last stage, which may share an embedding.
+// Devices among which parameters are synchronized: those of a stage with the same tensor-parallel rank, and those with
+// the same experts; all of a stage, and all of the first and the last stage, which may share an embedding.
 Vector<Vector<DeviceId>> parameter_holders(const Parallelism& parallelism, const Vector<Vector<DeviceId>>& groups) {
-  const int tensor = parallelism.tensor, of_layer = parallelism.of_layer();
+  const int of_layer = parallelism.of_layer();
   Vector<Vector<DeviceId>> holders;
   Vector<DeviceId> first_and_last;
   for (int stage = 0; stage < parallelism.pipeline; ++stage) {
     Vector<DeviceId> all;
-    for (int rank = 0; rank < tensor; ++rank) {
-      const auto add_of_each = [&](int groups_apart, int first) {
+    for (const Vector<DeviceId>& group : groups)
+      all.insert(all.end(), group.begin() + stage * of_layer, group.begin() + (stage + 1) * of_layer);
+    const auto add_every = [&](int apart) {
+      for (int first = 0; first < apart; ++first) {
         Vector<DeviceId>& some = holders.emplace_back();
-        for (int group = first; group < groups.count(); group += groups_apart)
-          for (int place = rank; place < of_layer; place += tensor)
-            some.push_back(groups[group][stage * of_layer + place]);
+        for (int place = first; place < all.count(); place += apart) some.push_back(all[place]);
         std::sort(some.begin(), some.end());
-      };
-      add_of_each(1, 0);
-      all.insert(all.end(), holders.back().begin(), holders.back().end());
-      const int of_experts = parallelism.groups_of_experts();
-      for (int first = 0; of_experts > 1 && first < of_experts; ++first) add_of_each(of_experts, first);
-    }
+      }
+    };
+    add_every(parallelism.tensor);
+    if (const int apart = parallelism.expert * parallelism.of_expert(); parallelism.expert > 1) add_every(apart);
     std::sort(all.begin(), all.end());
     if (stage == 0 || stage == parallelism.pipeline - 1)
       first_and_last.insert(first_and_last.end(), all.begin(), all.end());

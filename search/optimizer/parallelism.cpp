@@ -202,21 +202,27 @@ Vector<std::string> recomputation_of_layers(const Graph& graph, const Vector<Ope
   return name_patterns(names);
 }
 
+// Do the devices that have all experts divide those of a stage, and are they whole data-parallel groups, or parts of
+// one?
+bool experts_are_placed(const Parallelism& parallelism) {
+  const int devices = parallelism.expert * parallelism.of_expert(), of_group = parallelism.of_layer();
+  return of_group * parallelism.data % devices == 0 && (devices % of_group == 0 || of_group % devices == 0);
+}
+
 void check_experts(const Graph& graph, const Parallelism& parallelism) {
   if (parallelism.expert == 1 && parallelism.of_expert() == parallelism.tensor) return;
   const std::string text = "ep=" + std::to_string(parallelism.expert);
-  const int devices = parallelism.expert * parallelism.of_expert();
-  const std::string of_experts =
-      parallelism.of_expert() == parallelism.tensor ? text : "ep x etp = " + std::to_string(devices);
   expect_divisible(
       parallelism.tensor, parallelism.of_expert(),
       "etp=" + std::to_string(parallelism.of_expert()) + " does not divide tp=" + std::to_string(parallelism.tensor));
-  expect_divisible(devices, parallelism.tensor,
-                   of_experts + " is no multiple of tp=" + std::to_string(parallelism.tensor) +
-                       ": experts are split among whole data-parallel groups");
-  expect_divisible(parallelism.data, parallelism.groups_of_experts(),
-                   of_experts + " does not divide the " + std::to_string(parallelism.data) + " data-parallel groups" +
-                       (parallelism.tensor > 1 ? " of tp=" + std::to_string(parallelism.tensor) : ""));
+  if (!experts_are_placed(parallelism)) {
+    const std::string tensor = parallelism.of_expert() > 1 ? ",etp=" + std::to_string(parallelism.of_expert()) : "";
+    throw InputError(text + tensor + ": " + std::to_string(parallelism.expert * parallelism.of_expert()) +
+                     " devices would have all experts, expected a divisor of the " +
+                     std::to_string(parallelism.of_layer() * parallelism.data) +
+                     " devices of a stage that divides tp x cp = " + std::to_string(parallelism.of_layer()) +
+                     " or is a multiple of it");
+  }
   bool experts = false;
   for (const Operator& op : graph.operators)
     if (const int d = experts_dimension(*op.definition); d >= 0) {
@@ -230,15 +236,11 @@ void check_experts(const Graph& graph, const Parallelism& parallelism) {
 }
 
 void check_context(const Graph& graph, int context) {
-  if (context == 1) return;
-  const std::string text = "cp=" + std::to_string(context);
   for (const Operator& op : graph.operators) {
-    if (experts_dimension(*op.definition) >= 0)
-      throw InputError(text + ": the graph \"" + graph.name +
-                       "\" has experts, which take tokens of the whole length; only 1 is possible");
     if (op.definition->type() != "multi_head_attention") continue;
     if (const int64_t positions = graph.tensors[op.outputs[0]].shape[1]; positions < context)
-      throw InputError(text + ": operator \"" + op.name + "\" has only " + std::to_string(positions) + " positions");
+      throw InputError("cp=" + std::to_string(context) + ": operator \"" + op.name + "\" has only " +
+                       std::to_string(positions) + " positions");
   }
 }
 
@@ -692,7 +694,6 @@ Parallelism nearest_parallelism(const Graph& graph, const Topology& topology, co
     throw InputError("the graph \"" + graph.name + "\" has no multi_head_attention: settings are for transformers");
   const int devices = topology.devices.count();
   nearest.pipeline = static_cast<int>(std::ssize(stages));
-  if (nearest.expert > 1) nearest.context = 1;
   while (nearest.tensor > 1 && devices % nearest.tensor != 0) --nearest.tensor;
   while (nearest.context > 1 && devices % nearest.of_layer() != 0) --nearest.context;
   while (nearest.pipeline > 1 && (devices % (nearest.of_layer() * nearest.pipeline) != 0 || layers < nearest.pipeline))
@@ -703,9 +704,10 @@ Parallelism nearest_parallelism(const Graph& graph, const Topology& topology, co
   nearest.data = devices / (nearest.of_layer() * nearest.pipeline);
   while (nearest.expert_tensor > 0 && nearest.tensor % nearest.expert_tensor != 0) --nearest.expert_tensor;
   if (nearest.expert == 1 || nearest.expert_tensor == nearest.tensor) nearest.expert_tensor = 0;
-  while (nearest.expert * nearest.of_expert() % nearest.tensor != 0 || nearest.data % nearest.groups_of_experts() != 0)
-    --nearest.expert;
-  if (nearest.expert == 0) nearest.expert = 1, nearest.expert_tensor = 0;
+  while (!experts_are_placed(nearest)) {
+    if (nearest.expert > 1) --nearest.expert;
+    else nearest.expert_tensor = 0;
+  }
   const int64_t of_group = graph.batch_size / nearest.data;
   if (graph.batch_size % nearest.data != 0)
     throw InputError("the batch of " + std::to_string(graph.batch_size) + " samples is not divisible by the " +

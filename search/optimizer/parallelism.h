@@ -33,9 +33,9 @@
 //                      ones? Default: what compile says; with megatron on, as since January 2024 (--no-rope-fusion,
 //                      --no-bias-swiglu-fusion); rotation with deepspeed, and gates with deepspeed and composer, off
 //   ep                 parts of the experts, each with devices of its own (GShard: Lepikhin et al. 2020)
-//   etp                devices that split each expert; default: tp, so that ep neighbouring data-parallel groups share
-//                      the experts; with fewer it is ep x etp / tp groups, whose devices get more experts and less of
-//                      each (--expert-tensor-parallel-size of Megatron-Core)
+//   etp                devices that split each expert (--expert-tensor-parallel-size of Megatron-Core); default: tp. So
+//                      many neighbouring devices of a stage, ep x etp, have all experts: a part of the tp x cp of a
+//                      data-parallel group, or several groups
 //   cp                 devices that split the length of every operator, attention's queries too (context parallelism:
 //                      Liu et al. 2023, arXiv 2310.01889)
 //   attention          fused: no probabilities are stored, at the rates of FlashAttention-2; with framework=megatron
@@ -70,6 +70,7 @@
 // topology's links.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <set>
@@ -105,7 +106,7 @@ struct Parallelism {
   int of_layer() const { return tensor * context; }  // devices of a data-parallel group that split each layer
   int ranks_of_parameters() const { return data * context; }  // that have the same ones
   int of_expert() const { return expert_tensor > 0 ? expert_tensor : tensor; }
-  int groups_of_experts() const { return expert * of_expert() / tensor; }  // data-parallel groups that split them
+  int groups_of_experts() const { return std::max(1, expert * of_expert() / of_layer()); }  // that split them
   bool operator==(const Parallelism&) const = default;
 };
 

@@ -371,7 +371,8 @@ class Settings(unittest.TestCase):
         expected = json.loads(self.program("mpirun", "-n", 1, BUILD / "ffexec", "--strategy", "s.json", *flags))
         for settings in ("ep=4,micro_batch=1", "tp=2,ep=2,micro_batch=2", "pp=2,ep=2,micro_batch=1,recompute=full",
                          "tp=2,micro_batch=2,ep=2,etp=1", "tp=2,micro_batch=2,ep=4,etp=1",
-                         "tp=4,micro_batch=4,ep=2,etp=2"):
+                         "tp=4,micro_batch=4,ep=2,etp=2", "tp=4,micro_batch=4,ep=2,etp=1", "micro_batch=2,cp=2,ep=4",
+                         "tp=2,micro_batch=4,cp=2,ep=2,etp=2", "tp=2,micro_batch=4,cp=2,ep=4,etp=1"):
             with self.subTest(settings=settings):
                 found = self.simulate(settings, topology="topologies/local-cpu-4.json")
                 for setting in settings.split(","):
@@ -384,13 +385,10 @@ class Settings(unittest.TestCase):
                 exported = json.loads(self.program(BUILD / "ffsearch", "export", "--strategy", "s.json", "--for",
                                                    "megatron", "--cost", "analytic", "--json"))
                 self.assertEqual(exported["settings"], found["note"])
-        for settings, message in (("cp=2", 'cp=2: the graph "mixtral" has experts'),
-                                  ("ep=3", "ep=3 does not divide the 8 data-parallel groups"),
+        for settings, message in (("ep=3", "ep=3: 3 devices would have all experts, expected a divisor of the 8 devices"),
                                   ("ep=8", "ep=8 does not divide the 4 experts of operator"),
                                   ("tp=4,ep=4,etp=3", "etp=3 does not divide tp=4"),
-                                  ("tp=4,ep=2,etp=1", "ep x etp = 2 is no multiple of tp=4"),
-                                  ("tp=2,etp=1", "ep x etp = 1 is no multiple of tp=2"),
-                                  ("tp=4,ep=4,etp=4", "ep=4 does not divide the 2 data-parallel groups of tp=4")):
+                                  ("tp=4,ep=4", "ep=4,etp=4: 16 devices would have all experts")):
             self.assertIn(message, self.simulate(settings, code=1))
         on = ("--graph", "g.json", "--topo", ROOT / "topologies/dgx-a100-1.json", "--cost", "analytic", "--json")
         for framework, text, settings in (

@@ -116,10 +116,9 @@ int tensor_dimension(const OperatorDefinition& definition, Role role, int degree
     return find([&](const ParallelDimension& dimension) { return dimension.name == name; });
   };
   const auto is = [&](const char* type) { return definition.type() == type; };
-  const bool has_experts = experts_dimension(definition) >= 0;
+  const bool has_tokens = is("dispatch") || is("combine") || experts_dimension(definition) >= 0;  // not a length
   switch (role) {
-    case Role::between_layers:
-      return named(is("dispatch") || is("combine") || (is("identity") && has_experts) ? "channel" : "length");
+    case Role::between_layers: return named(has_tokens ? "channel" : "length");
     case Role::heads: return named("head");
     case Role::columns: return named("channel");
     case Role::rows:
@@ -138,24 +137,36 @@ int context_of(const OperatorDefinition& definition, int context, int& dimension
   return 1;
 }
 
+// Of what has the experts' tokens: parts of these, of the experts, and of each expert, on one device after the other.
+Configuration configuration_of_experts(const OperatorDefinition& definition, Role role, const LayerDegrees& layer,
+                                       std::span<const DeviceId> devices) {
+  const auto& dimensions = definition.dimensions();
+  const int all = layer.data * layer.context * layer.tensor, of_expert = layer.expert_tensor;
+  Configuration configuration{Degrees(dimensions.size(), 1), {}};
+  configuration.degrees[0] = static_cast<int>(std::min<int64_t>(dimensions[0].size, all / (layer.expert * of_expert)));
+  configuration.degrees[experts_dimension(definition)] = layer.expert;
+  const int split = tensor_dimension(definition, role, of_expert);
+  if (split >= 0) configuration.degrees[split] *= of_expert;
+  for (int part = 0, parts = parts_of(configuration.degrees); part < parts; ++part)
+    configuration.devices.push_back(devices[static_cast<size_t>(split >= 0 ? part : part * of_expert)]);
+  return configuration;
+}
+
 // What has no length (gating, losses of groups) is split further by batch, or else is on the first device of each
-// group. Parts by expert are within neighbouring groups, whose tokens they compute; dispatch and combine have the
-// tokens of each group.
+// group; dispatch and combine, which have none either, by channel, over all devices of a group.
 Configuration configuration_of(const OperatorDefinition& definition, Role role, const LayerDegrees& layer,
                                std::span<const DeviceId> devices) {
+  if (experts_dimension(definition) >= 0) return configuration_of_experts(definition, role, layer, devices);
   const auto& dimensions = definition.dimensions();
   int length = 0;
   const int context = context_of(definition, layer.context, length);
-  const int expert = experts_dimension(definition);
-  const int tensor = expert >= 0 ? layer.expert_tensor : layer.tensor;
-  const int data = expert >= 0 ? layer.data * layer.tensor / (layer.expert * layer.expert_tensor) : layer.data;
-  const int of_group = tensor * layer.context, all = data * of_group;
+  const int of_group = layer.tensor * layer.context, all = layer.data * of_group;
+  const int tensor = is_one_of(definition.type(), {"dispatch", "combine"}) ? of_group : layer.tensor;
   Configuration configuration{Degrees(dimensions.size(), 1), {}};
-  if (expert >= 0) configuration.degrees[expert] = layer.expert;
   int split = tensor_dimension(definition, role, tensor);
   if (split == length && context > 1 && dimensions[length].size < context * tensor) split = -1;
   const bool whole_batch = split < 0 && context == 1 && dimensions[0].size >= all;
-  configuration.degrees[0] = whole_batch ? all : static_cast<int>(std::min<int64_t>(dimensions[0].size, data));
+  configuration.degrees[0] = whole_batch ? all : static_cast<int>(std::min<int64_t>(dimensions[0].size, layer.data));
   if (context > 1) configuration.degrees[length] = context;
   if (split >= 0) configuration.degrees[split] *= tensor;
   const int of_context = split >= 0 ? tensor : 1;  // parts

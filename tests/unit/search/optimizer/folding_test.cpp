@@ -85,13 +85,11 @@ std::optional<Parallelism> random_settings(RandomSource& random, const Graph& gr
   if (has_experts) result.expert = 1 << random.between(1, 2);
   result.tensor = 1 << random.between(0, 2);
   result.pipeline = 1 << random.between(0, 2);
-  if (!has_experts) result.context = 1 << std::max<int64_t>(0, random.between(-2, 2));
+  result.context = 1 << std::max<int64_t>(0, random.between(-2, has_experts ? 1 : 2));
   if (has_experts && random.between(0, 1) == 1) result.expert_tensor = 1 << random.between(0, 2);
   if (devices % (result.of_layer() * result.pipeline) != 0) return std::nullopt;
   result.data = devices / (result.of_layer() * result.pipeline);
-  if (graph.batch_size % result.data != 0 || result.expert * result.of_expert() % result.tensor != 0 ||
-      result.data % result.groups_of_experts() != 0)
-    return std::nullopt;
+  if (graph.batch_size % result.data != 0) return std::nullopt;
   result.micro_batch = graph.batch_size / result.data / (1 << random.between(0, 2));
   if (result.micro_batch == 0 || graph.batch_size % (result.data * result.micro_batch) != 0) return std::nullopt;
   constexpr Synchronization kinds[] = {Synchronization::all_reduce, Synchronization::sharded_optimizer,
