@@ -36,7 +36,7 @@ import threading
 UNKNOWN = "?"
 SHARDING = {"": "none", "0": "none", "1": "optimizer", "2": "gradients", "3": "parameters"}
 
-OF_ROWS = ("reduce", "overlap_grad_reduce", "tp_comm_overlap", "tp_grad_overlap", "loss", "compile", "norm_fusion",
+OF_ROWS = ("etp", "reduce", "overlap_grad_reduce", "tp_comm_overlap", "tp_grad_overlap", "loss", "compile", "norm_fusion",
            "rope_fusion", "swiglu_fusion")
 
 # How a plot calls them; others by their file.
@@ -60,6 +60,15 @@ def number(row, key, default=None):
 def config_of(row):
     sizes = {"hidden": number(row, "hidden"), "layers": number(row, "layers"), "heads": number(row, "heads"),
              "ffn": number(row, "ffn"), "vocab": number(row, "vocab"), "seq": number(row, "seq")}
+    if row.get("experts"):
+        heads = number(row, "heads")
+        return {"model_type": "qwen3_moe", "hidden_size": sizes["hidden"], "intermediate_size": sizes["ffn"],
+                "moe_intermediate_size": sizes["ffn"], "num_experts": number(row, "experts"),
+                "num_experts_per_tok": number(row, "experts_per_token"), "norm_topk_prob": True,
+                "num_hidden_layers": sizes["layers"], "num_attention_heads": heads,
+                "num_key_value_heads": number(row, "kv_heads", heads), "vocab_size": sizes["vocab"],
+                "head_dim": number(row, "head_dim", sizes["hidden"] // heads),
+                "max_position_embeddings": sizes["seq"], "rms_norm_eps": 1e-5, "tie_word_embeddings": False}
     if row.get("gated_mlp") == "1":
         return {"model_type": "llama", "hidden_size": sizes["hidden"], "intermediate_size": sizes["ffn"],
                 "num_hidden_layers": sizes["layers"], "num_attention_heads": sizes["heads"],
@@ -204,10 +213,10 @@ def settings_of(row):
         raise NotSaid(f"sharding {row['zero']!r}")
     if row.get("precision") not in ("bf16", "fp16"):
         raise NotSaid(f"precision {row['precision']}")
-    if row.get("ep", "") not in ("", "1"):
-        raise NotSaid("ep above 1")
+    if row.get("ep", "") not in ("", "1") and not row.get("experts"):
+        raise NotSaid("ep above 1, and no numbers of experts")
     parts = {"tp": number(row, "tp", 1), "pp": number(row, "pp", 1), "cp": number(row, "cp", 1),
-             "sharding": SHARDING[stage], **recomputation_of(row)}
+             "ep": number(row, "ep", 1), "sharding": SHARDING[stage], **recomputation_of(row)}
     if not is_free(row, "vp"):
         parts["vp"] = number(row, "vp", 1)
     if not is_free(row, "mbs"):

@@ -80,7 +80,8 @@ double Combine::moved_elements(const Block& part) const {
 Work Combine::forward_work(const Block& part) const { return {2 * moved_elements(part), touched_bytes(part)}; }
 
 Work Combine::backward_work(const Block& part, bool) const {  // rows' gradients are cleared, then written
-  return {3 * moved_elements(part), 3 * touched_bytes(part)};
+  const double passes = weighted_by_experts ? 1 : 3;
+  return {passes * moved_elements(part), passes * touched_bytes(part)};
 }
 
 ExpertLinear::ExpertLinear(const OperatorRequest& request) : OperatorDefinition(request.type, request.inputs) {

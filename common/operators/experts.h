@@ -64,6 +64,11 @@ class Combine : public Routed {
   Interval experts(const Block& part) const override { return part[2]; }
   Work forward_work(const Block& part) const override;
   Work backward_work(const Block& part, bool input_gradients) const override;
+  bool backward_reads_input(int input) const override { return input != 0 || !weighted_by_experts; }
+
+  // In predictions of frameworks whose experts multiply tokens by their weights (search/cost/conventions.h): the rows
+  // come weighted, and backward has no use for them.
+  bool weighted_by_experts = false;
 
  private:
   double moved_elements(const Block& part) const;  // of rows, if the experts get equally many

@@ -48,7 +48,8 @@ constexpr EdgeCopy edge_copy(const Pair& pair, bool local, Direction direction) 
 struct GradientSum {
   int64_t bytes = 0;
   int32_t count = 0;
-  bool in_place = false;  // the last one would need no copy
+  bool in_place = false;   // the last one would need no copy
+  bool exchanged = false;  // it comes through an all-to-all
 
   void add(int64_t contribution_bytes, BlockUse destination) {
     bytes += contribution_bytes;
@@ -58,7 +59,7 @@ struct GradientSum {
   void add(const GradientSum& later) {
     bytes += later.bytes;
     count += later.count;
-    if (later.count > 0) in_place = later.in_place;
+    if (later.count > 0) in_place = later.in_place, exchanged = later.exchanged;
   }
   // Added up, unless a single one is used as it is. An addition costs its reader as much as a copy of so many bytes.
   int64_t copied_bytes() const { return count == 1 && in_place ? 0 : bytes; }

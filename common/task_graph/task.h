@@ -238,6 +238,7 @@ struct Task {
   // task. Compute: to assemble inputs, gather contributions, and pack what is sent. Update: to add up the gradients of
   // several parts on one device; and see HolderWork. parameter_copy: the unit's bytes.
   int64_t copy_bytes = 0;
+  int64_t exchange_copy_bytes = 0;  // of these: to pack for all-to-alls, and assemble from them
 };
 
 }  // namespace ff

@@ -3,6 +3,7 @@
 #include "common/graph.h"
 #include "common/operators/attention.h"
 #include "common/operators/elementwise.h"
+#include "common/operators/experts.h"
 
 namespace ff {
 namespace {
@@ -26,25 +27,28 @@ double rotation_bytes(const OperatorDefinition& attention, bool backward, const 
   return 0;
 }
 
-// Of a product in a gated layer: which of its inputs an activation writes that nothing else reads; -1: none.
+// An elementwise product one of whose inputs an activation writes that nothing else reads.
+bool is_activation_of_gate(const Graph& graph, TensorId input) {
+  const Tensor& tensor = graph.tensors[input];
+  if (tensor.producer < 0 || tensor.uses.count() != 1) return false;
+  const auto* activation = dynamic_cast<const Elementwise*>(graph.operators[tensor.producer].definition.get());
+  using Function = Elementwise::Function;
+  constexpr Function functions[] = {Function::relu, Function::sigmoid, Function::gelu, Function::gelu_tanh,
+                                    Function::silu};
+  return activation &&
+         std::find(std::begin(functions), std::end(functions), activation->function) != std::end(functions);
+}
+
+// Of a product in a gated layer: which of its inputs the activation writes; -1: none.
 int activated_input(const Graph& graph, const Operator& op) {
   const auto* product = dynamic_cast<const Elementwise*>(op.definition.get());
-  if (!product || product->function != Elementwise::Function::mul || product->of_experts) return -1;
-  for (const int input : op.inputs.indices()) {
-    const Tensor& tensor = graph.tensors[op.inputs[input]];
-    if (tensor.producer < 0 || tensor.uses.count() != 1) continue;
-    const auto* activation = dynamic_cast<const Elementwise*>(graph.operators[tensor.producer].definition.get());
-    using Function = Elementwise::Function;
-    constexpr Function functions[] = {Function::relu, Function::sigmoid, Function::gelu, Function::gelu_tanh,
-                                      Function::silu};
-    if (activation &&
-        std::find(std::begin(functions), std::end(functions), activation->function) != std::end(functions))
-      return input;
-  }
+  if (!product || product->function != Elementwise::Function::mul) return -1;
+  for (const int input : op.inputs.indices())
+    if (is_activation_of_gate(graph, op.inputs[input])) return input;
   return -1;
 }
 
-void fuse_gates(Graph& graph) {
+void fuse_gates(Graph& graph, const FrameworkConventions& conventions) {
   int functions = 0;  // the marked operators are others than those they were alike with
   for (const Operator& op : graph.operators) functions = std::max(functions, op.function + 1);
   const auto marked = [](const Operator& op, Elementwise::GateKernel kernel, int input) {
@@ -56,6 +60,8 @@ void fuse_gates(Graph& graph) {
   for (Operator& op : graph.operators) {
     const int input = activated_input(graph, op);
     if (input < 0) continue;
+    const bool of_experts = dynamic_cast<const Elementwise&>(*op.definition).of_experts;
+    if (!(of_experts ? conventions.fused_expert_gates : conventions.fused_gates)) continue;
     Operator& activation = graph.operators[graph.tensors[op.inputs[input]].producer];
     activation.definition = marked(activation, Elementwise::GateKernel::activation, 0);
     op.definition = marked(op, Elementwise::GateKernel::product, input);
@@ -64,7 +70,28 @@ void fuse_gates(Graph& graph) {
   }
 }
 
+bool is_product_of_matrices(const Operator& op) {
+  return op.definition->type() == "linear" || op.definition->type() == "expert_linear";
+}
+
 }  // namespace
+
+Vector<GatedProducts> gated_products(const Graph& graph) {
+  Vector<GatedProducts> result;
+  for (const Operator& op : graph.operators) {
+    const int input = activated_input(graph, op);
+    if (input < 0 || op.inputs.count() != 2) continue;
+    const OperatorId activation = graph.tensors[op.inputs[input]].producer;
+    const OperatorId gate = graph.tensors[graph.operators[activation].inputs[0]].producer,
+                     up = graph.tensors[op.inputs[1 - input]].producer;
+    if (gate < 0 || up < 0 || !is_product_of_matrices(graph.operators[gate]) ||
+        !is_product_of_matrices(graph.operators[up]) ||
+        graph.operators[gate].inputs[0] != graph.operators[up].inputs[0])
+      continue;
+    result.push_back({graph.operators[gate].inputs[0], std::min(gate, up), std::max(gate, up)});
+  }
+  return result;
+}
 
 bool is_projection(const OperatorDefinition& definition) {
   return definition.type() == "linear" || definition.type() == "multi_head_attention";
@@ -121,7 +148,14 @@ double framework_attention_bytes(const OperatorDefinition& definition, const Blo
 }
 
 Graph with_conventions(Graph graph, const FrameworkConventions& conventions) {
-  if (conventions.fused_gates) fuse_gates(graph);
+  fuse_gates(graph, conventions);
+  for (Operator& op : graph.operators)
+    if (const auto* combine = dynamic_cast<const Combine*>(op.definition.get());
+        combine && conventions.fused_expert_gates) {
+      auto weighted = std::make_shared<Combine>(*combine);
+      weighted->weighted_by_experts = true;
+      op.definition = std::move(weighted);
+    }
   if (!conventions.exchanges_keys) return graph;
   for (Operator& op : graph.operators)
     if (const auto* attention = dynamic_cast<const MultiHeadAttention*>(op.definition.get())) {

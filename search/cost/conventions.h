@@ -40,7 +40,14 @@ struct FrameworkConventions {
   // Gated layers are one kernel: of the activation and the product, which is all that is kept (Megatron-LM's
   // bias_swiglu_impl, since January 2024; what torch.compile makes of them). Not those of experts.
   bool fused_gates = false;
-  // What a gate multiplies is one product's output, whose gradients are copied into one array (swiglu of ParallelMLP in
+  // Likewise of experts, whose kernel also multiplies tokens by their weights, so that they are not kept behind the
+  // experts (weighted_bias_swiglu_impl of Megatron-Core's experts.py, 2025).
+  bool fused_expert_gates = false;
+  // The two products of a gated layer read their input once: what tensor and expert parallelism exchange of it is
+  // exchanged once.
+  bool shares_gate_inputs = false;
+  // The two products of a gated layer are one, so that their input has one gradient, where else two are added up. What
+  // a gate multiplies is that product's output, whose gradients are copied into one array (swiglu of ParallelMLP in
   // Megatron-LM's transformer.py: torch.chunk).
   bool joined_gates = false;
   // Norms read f32 copies of their inputs (InternEvo's modeling_internlm.py of July 2023: norm1(residual.float())).
@@ -125,6 +132,10 @@ struct FrameworkConventions {
   // Sharded state is split among so many neighbouring ranks that have the same parameters, and each such group has all
   // of it; 0: among all ranks. Gradients are reduced among all ranks (hybrid sharding, InternEvo's zero1).
   int shard_group = 0;
+  // All-to-alls send tokens from where they were sorted by expert, and receive them where they are sorted again: that is
+  // what dispatch, combine and the copies beside the experts do. ffexec packs what it sends, and assembles what it
+  // receives. (Permutations in Megatron-Core's token_dispatcher.py.)
+  bool exchanges_in_place = false;
   // Weights are gathered where kernels read them; ffexec copies them from the packed buffer.
   bool gathers_in_place = false;
   // With a sharded optimizer gradients are all-reduced, although a rank updates a share of the parameters alone.
@@ -226,6 +237,13 @@ int64_t framework_scratch_bytes(const OperatorDefinition& definition, const Bloc
 // those that turn queries and keys.
 double framework_attention_bytes(const OperatorDefinition& definition, const Block& part, bool backward,
                                  const FrameworkConventions& conventions);
+
+// The two products of a gated layer, which read one tensor.
+struct GatedProducts {
+  TensorId input;
+  OperatorId first, second;
+};
+Vector<GatedProducts> gated_products(const Graph& graph);
 
 // The graph with definitions that follow the conventions: of attention that exchanges keys, and of gated layers.
 Graph with_conventions(Graph graph, const FrameworkConventions& conventions);

@@ -7,7 +7,13 @@ namespace ff {
 TaskCostModel::TaskCostModel(const Graph& graph, const Topology& topology, KernelCosts& kernels,
                              const Replicas* replicas)
     : graph_(graph), topology_(topology), kernels_(kernels), communication_(topology), replicas_(replicas),
-      edges_(edges_of(graph)), uses_(graph.operators.size()), cache_(graph.operators.size() * topology.models.size()) {
+      edges_(edges_of(graph)), uses_(graph.operators.size()), second_of_gate_(graph.operators.size(), false),
+      read_by_gate_(graph.operators.size(), false), cache_(graph.operators.size() * topology.models.size()) {
+  for (const GatedProducts& gate : gated_products(graph)) {
+    const Tensor& input = graph.tensors[gate.input];
+    second_of_gate_[gate.second] = true;
+    if (input.producer >= 0 && input.uses.size() == 2) read_by_gate_[input.producer] = true;
+  }
   std::map<std::string, int64_t> shared_bytes;  // by operator type: see KernelUse
   for (const Parameter& parameter : graph.parameters)
     if (parameter.uses.size() > 1)
@@ -96,7 +102,9 @@ Nanoseconds TaskCostModel::duration(const Task& task, const Strategy& strategy) 
                              : task.kind == TaskKind::backward           ? cost.backward
                              : task.kind == TaskKind::forward_statistics ? cost.forward_statistics
                                                                          : cost.backward_statistics;
-  return kernel.ns + copy_ns(task.copy_bytes, model);
+  const FrameworkConventions& known = kernels_.conventions();
+  if (known.joined_gates && read_by_gate_[task.op] && task.kind == TaskKind::backward) return kernel.ns;
+  return kernel.ns + copy_ns(task.copy_bytes - (known.exchanges_in_place ? task.exchange_copy_bytes : 0), model);
 }
 
 TaskCosts TaskCostModel::costs(const TaskGraph& graph, const Strategy& strategy) {
@@ -122,6 +130,11 @@ TaskCosts TaskCostModel::costs(const TaskGraph& graph, const Strategy& strategy)
       else if (is_collective(task.kind))
         communication_.collective(graph.collective_kind(task), graph.holders(task), task.bytes, communication);
       else communication_.transfer(task.device, task.destination, task.bytes, communication);
+      if (is_edge_collective(task.kind) && kernels_.conventions().shares_gate_inputs &&
+          second_of_gate_[edges_[task.edge].consumer]) {
+        communication = {};
+        communication.duration = 1;
+      }
       hide_tensor_parallel(graph, task, strategy, communication);
       if (costs.separate_parameters && is_parameter_collective(task.kind))
         for (ResourceUse& use : communication.uses) use.resource += costs.channel_count;

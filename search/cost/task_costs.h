@@ -95,8 +95,10 @@ class TaskCostModel {
   // one.
   std::map<Vector<DeviceId>, std::pair<Vector<DeviceId>, std::unordered_map<DeviceId, DeviceId>>> holders_of_all_;
   const Vector<Edge> edges_;
-  Vector<KernelUse> uses_;                                             // by operator
-  Vector<Sharing> sharing_;                                            // [unit] of the task graph that is priced
+  Vector<KernelUse> uses_;       // by operator
+  Vector<bool> second_of_gate_;  // [operator]: the later product of a gated layer
+  Vector<bool> read_by_gate_;    // [operator]: the products of a gated layer alone read its output
+  Vector<Sharing> sharing_;      // [unit] of the task graph that is priced
   Vector<std::unordered_map<Degrees, PartCosts, DegreesHash>> cache_;  // [model and operator]
   size_t cached_parts_ = 0;
   std::unordered_map<int64_t, Nanoseconds> copies_, updates_;  // by bytes and model

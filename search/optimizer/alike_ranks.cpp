@@ -117,7 +117,7 @@ class RankComparison {
     const Task &a = firsts.graph.tasks[of_first], &b = others.graph.tasks[of_other];
     const auto numbers = [](const Task& task) {
       return std::tuple(prefix_of(task.key), task.op, task.edge, task.round, task.bytes, task.copy_bytes,
-                        task.before_op);
+                        task.exchange_copy_bytes, task.before_op);
     };
     if (numbers(a) != numbers(b) || firsts.costs.duration[of_first] != others.costs.duration[of_other]) return false;
     if (!std::ranges::equal(firsts.places_behind(of_first), others.places_behind(of_other))) return false;

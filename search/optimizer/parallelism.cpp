@@ -429,6 +429,7 @@ FrameworkConventions conventions_of(const Parallelism& parallelism, int64_t batc
   result.clips_gradients = true;
   result.autograd_copies = true;
   result.fused_gates = fuses_swiglu(parallelism);
+  result.fused_expert_gates = result.fused_gates && parallelism.framework == "megatron";
   result.joined_gates = !fsdp && !internevo;
   result.norms_in_f32 = internevo;
   result.eager_norms = !fuses_norms(parallelism);
@@ -471,6 +472,7 @@ FrameworkConventions conventions_of(const Parallelism& parallelism, int64_t batc
   if (parallelism.shard_group > 0 && parallelism.ranks_of_parameters() % parallelism.shard_group == 0)
     result.shard_group = parallelism.shard_group;
   result.gathers_in_place = true;
+  result.exchanges_in_place = result.shares_gate_inputs = true;
   result.whole_parameter_owners = internevo && parallelism.synchronization == Synchronization::sharded_optimizer;
   result.all_reduces_gradients = result.whole_parameter_owners || bf16_optimizer;
   result.waits_for_stages = parallelism.pipeline > 1 && !fsdp && !internevo && parallelism.chunks == 1;

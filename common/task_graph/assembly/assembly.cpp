@@ -152,6 +152,7 @@ class Assembly {
     for (int number : collectives.indices()) {
       const Vector<DeviceId>& holders = collectives[number].holders;
       if (!draft_.any_here(holders)) continue;
+      copies.exchanged = collectives[number].kind == CollectiveKind::all_to_all;
       count_copies(*exchanges, exchanges->exchanges[number], collectives[number].kind, gradient, copies);
       EdgeCollective moved{e, number, collectives[number], exchanges};
       add_collective(moved, Direction::forward);
@@ -174,8 +175,11 @@ class Assembly {
   struct Copies {
     Assembly& assembly;
     const Edge& edge;
+    bool exchanged = false;  // by an all-to-all
     void add(int32_t task, int64_t bytes) {
-      if (task >= 0) assembly.draft_.task(task).copy_bytes += bytes;
+      if (task < 0) return;
+      assembly.draft_.task(task).copy_bytes += bytes;
+      if (exchanged) assembly.draft_.task(task).exchange_copy_bytes += bytes;
     }
     void assembled(int32_t part, int64_t bytes) {
       add(assembly.draft_.first(Direction::forward, edge.consumer, part), bytes);
@@ -192,15 +196,19 @@ class Assembly {
       Vector<GradientSum>& sums = assembly.gradients_[edge.tensor];
       sums.resize(assembly.draft_.result.parts[edge.producer].size());
       sums[place].add(bytes, use);
+      sums[place].exchanged = exchanged;
     }
   };
 
   void add_gradient_sums(OperatorId op) {
     for (TensorId tensor : graph_.operators[op].outputs)
       if (const auto found = gradients_.find(tensor); found != gradients_.end())
-        for (int place : found->second.indices())
-          draft_.task(draft_.first(Direction::backward, op, draft_.result.parts[op][place])).copy_bytes +=
-              found->second[place].copied_bytes();
+        for (int place : found->second.indices()) {
+          const GradientSum& sum = found->second[place];
+          Task& task = draft_.task(draft_.first(Direction::backward, op, draft_.result.parts[op][place]));
+          task.copy_bytes += sum.copied_bytes();
+          if (sum.count == 1 && sum.exchanged) task.exchange_copy_bytes += sum.copied_bytes();
+        }
   }
 
   // ---- parameters ----
