@@ -30,9 +30,10 @@ struct StageCosts {
 
 // What one micro-batch tells of all.
 struct ShapeCosts {
-  Nanoseconds makespan = 0;  // of an iteration of one micro-batch
-  Nanoseconds busiest = 0;   // what each further one takes of the busiest device, or of what it synchronizes
-  Nanoseconds busy = 0;      // of all devices of a group: computing, and in collectives of layers
+  Nanoseconds makespan = 0;   // of an iteration of one micro-batch
+  Nanoseconds busiest = 0;    // what each further one takes of the busiest device, or of what it synchronizes
+  Nanoseconds computing = 0;  // of `busiest`, what a device computes and exchanges within layers
+  Nanoseconds busy = 0;       // of all devices of a group: computing, and in collectives of layers
   // By simulated device, in bytes: with one micro-batch, what each further one in flight needs, and what a sharded
   // optimizer saves where nothing is sharded.
   Vector<int64_t> one, further, sharded;
@@ -105,7 +106,7 @@ ShapeCosts costs_of_shape(const Parallelism& parallelism, const Graph& graph, co
   for (const DeviceId device : busy.indices()) alike.push_back(settings.devices_alike(device));
   result.busy =
       static_cast<Nanoseconds>(share_of_equal_layers(busy, alike, simulated) * static_cast<double>(result.busy));
-  result.busiest = *std::max_element(busy.begin(), busy.end());
+  result.busiest = result.computing = *std::max_element(busy.begin(), busy.end());
   // Sharded gradients are reduced, and sharded parameters gathered, for each micro-batch.
   if (parallelism.synchronization == Synchronization::sharded_gradients ||
       parallelism.synchronization == Synchronization::sharded_parameters)
@@ -236,6 +237,7 @@ class SettingsSearch {
     Parallelism parallelism;
     bool simulate = false;  // else: its shape is to be estimated
     Nanoseconds estimate = 0;
+    bool in_groups = false;  // of one shape, the settings that have a shard group
   };
   // tp, pp, cp, ep, etp, samples of a micro-batch, recomputation, sharded gradients or parameters, among how many ranks
   using Shape = std::tuple<int, int, int, int, int, int64_t, Recomputation, Synchronization, int>;
@@ -332,6 +334,7 @@ class SettingsSearch {
       queue_.pop();
       const Node node = nodes_[number];
       if (node.simulate) simulate(node);
+      else if (node.in_groups) add_if_it_fits(node.parallelism);
       else add_settings(node);
       if (options_.progress)
         options_.progress({seconds_since(begin_), result_.estimated, result_.simulated,
@@ -419,6 +422,7 @@ class SettingsSearch {
   Vector<std::pair<int, int>> expert_degrees(Parallelism shape) const {
     Vector<int> of_expert = {0};
     if (given("etp")) of_expert = {options_.pinned.expert_tensor};
+    else if (experts_ > 1 && shape.tensor > 1 && shape.context > 1) of_expert = {1};  // mostly faster
     else if (experts_ > 1 && shape.tensor > 1) of_expert.push_back(1);
     Vector<std::pair<int, int>> degrees;
     for (const int tensor : of_expert)
@@ -563,17 +567,17 @@ class SettingsSearch {
     }
     look_at(parallelism, LookedAt::Outcome::estimated, estimate, share);
     add(estimate, {parallelism, true, estimate});
-    add_in_groups(parallelism);
+    add_in_groups(parallelism, count * costs->computing);
   }
 
   // What is exchanged for each micro-batch, among the ranks of a node instead of all. (Groups for the optimizer's state
-  // are looked at for the best plans: settings_refinement.h.)
-  void add_in_groups(Parallelism parallelism) {
+  // are looked at for the best plans: settings_refinement.h.) `bound`: without what parameters exchange.
+  void add_in_groups(Parallelism parallelism, Nanoseconds bound) {
     if (given("shard_group") || parallelism.shard_group > 0 || !shards_gradients(parallelism.synchronization) ||
         !can_shard_in_groups(parallelism.framework, parallelism.synchronization))
       return;
     parallelism.shard_group = smallest_shard_group(parallelism, topology_);
-    if (parallelism.shard_group > 0) add_if_it_fits(parallelism);
+    if (parallelism.shard_group > 0) add(bound, {.parallelism = parallelism, .in_groups = true});
   }
 
   // What needs less memory than these, which exceed it.

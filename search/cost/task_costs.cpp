@@ -134,8 +134,9 @@ TaskCosts TaskCostModel::costs(const TaskGraph& graph, const Strategy& strategy)
           second_of_gate_[edges_[task.edge].consumer]) {
         communication = {};
         communication.duration = 1;
+      } else {
+        hide_tensor_parallel(graph, task, strategy, communication);
       }
-      hide_tensor_parallel(graph, task, strategy, communication);
       if (costs.separate_parameters && is_parameter_collective(task.kind))
         for (ResourceUse& use : communication.uses) use.resource += costs.channel_count;
       if (kernels_.conventions().waits_for_stages && is_between_stages(task, strategy))
@@ -409,29 +410,39 @@ void TaskCostModel::exchange(CommunicationModel& among, const TaskGraph& tasks, 
 void TaskCostModel::synchronize_replicas(const TaskGraph& tasks, const Task& task, int64_t bytes,
                                          CommunicationCost& cost) {
   const auto [found, is_new] = holders_of_all_.try_emplace(tasks.holders(task));
-  auto& [all, simulated] = found->second;
+  HoldersOfAll& holders = found->second;
   if (is_new) {
     for (const DeviceId holder : tasks.holders(task)) {
       const Vector<DeviceId>& devices = replicas_->devices[holder];
-      all.insert(all.end(), devices.begin(), devices.end());
-      simulated[devices[0]] = holder;
+      holders.all.insert(holders.all.end(), devices.begin(), devices.end());
+      holders.simulated[devices[0]] = holder;
     }
-    std::sort(all.begin(), all.end());
+    std::sort(holders.all.begin(), holders.all.end());
   }
-  exchange(*replicas_->communication, tasks, task, all, bytes, cost);
+  const auto [known, is_new_cost] =
+      holders.costs.try_emplace(std::tuple(tasks.collective_kind(task), bytes, sharing_[task.unit].broadcasts));
+  if (is_new_cost) known->second = of_simulated(tasks, task, bytes, holders);
+  cost = known->second;
+}
+
+CommunicationCost TaskCostModel::of_simulated(const TaskGraph& tasks, const Task& task, int64_t bytes,
+                                              const HoldersOfAll& holders) {
+  CommunicationCost cost;
+  exchange(*replicas_->communication, tasks, task, holders.all, bytes, cost);
   const int32_t devices = static_cast<int32_t>(topology_.devices.size()),
                 of_all = static_cast<int32_t>(replicas_->topology->devices.size());
   Vector<ResourceUse> uses;
   for (const ResourceUse& use : cost.uses)
     if (use.resource >= of_all) uses.push_back({use.resource - of_all + devices, use.occupancy});
-    else if (const auto one = simulated.find(use.resource); one != simulated.end())
+    else if (const auto one = holders.simulated.find(use.resource); one != holders.simulated.end())
       uses.push_back({one->second, use.occupancy});
   cost.uses = std::move(uses);
   Vector<WorkBeside> beside;
   for (const WorkBeside& work : cost.beside)
-    if (const auto one = simulated.find(work.device); one != simulated.end())
+    if (const auto one = holders.simulated.find(work.device); one != holders.simulated.end())
       beside.push_back({one->second, work.work});
   cost.beside = std::move(beside);
+  return cost;
 }
 
 CostCounts TaskCostModel::count_sources(const Strategy& strategy) {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <tuple>
 #include <unordered_map>
 
 #include "common/task_graph/task_graph.h"
@@ -81,7 +82,15 @@ class TaskCostModel {
   void hide_behind_weight_gradients(const Exchange& exchange, const Strategy& strategy, CommunicationCost& cost);
   void hide_tensor_parallel(const TaskGraph& graph, const Task& task, const Strategy& strategy,
                             CommunicationCost& cost);
+  // All that simulated holders of parameters stand for, ascending; by the first of these the simulated one; and what
+  // their collectives cost: by kind, bytes and number of broadcasts.
+  struct HoldersOfAll {
+    Vector<DeviceId> all;
+    std::unordered_map<DeviceId, DeviceId> simulated;
+    std::map<std::tuple<CollectiveKind, int64_t, double>, CommunicationCost> costs;
+  };
   void synchronize(const TaskGraph& tasks, const Task& task, CommunicationCost& cost);
+  CommunicationCost of_simulated(const TaskGraph& tasks, const Task& task, int64_t bytes, const HoldersOfAll& holders);
   void synchronize_replicas(const TaskGraph& tasks, const Task& task, int64_t bytes, CommunicationCost& cost);
   void exchange(CommunicationModel& among, const TaskGraph& tasks, const Task& task, const Vector<DeviceId>& holders,
                 int64_t bytes, CommunicationCost& cost);
@@ -91,9 +100,7 @@ class TaskCostModel {
   KernelCosts& kernels_;
   CommunicationModel communication_;
   const Replicas* const replicas_;
-  // Of simulated holders of parameters: all that they stand for, ascending, and by the first of these the simulated
-  // one.
-  std::map<Vector<DeviceId>, std::pair<Vector<DeviceId>, std::unordered_map<DeviceId, DeviceId>>> holders_of_all_;
+  std::map<Vector<DeviceId>, HoldersOfAll> holders_of_all_;  // by the simulated holders
   const Vector<Edge> edges_;
   Vector<KernelUse> uses_;       // by operator
   Vector<bool> second_of_gate_;  // [operator]: the later product of a gated layer

@@ -99,20 +99,25 @@ Vector<Vector<DeviceId>> parameter_holders(const Parallelism& parallelism, const
   return holders;
 }
 
-// And the groups of them that share sharded state, and the ranks with the same shard.
-void add_shard_groups(int group, Vector<Vector<DeviceId>>& holders) {
-  for (int h = 0, count = holders.count(); h < count; ++h) {
-    const Vector<DeviceId> all = holders[h];
-    if (all.count() <= group) continue;
-    const int groups = (all.count() + group - 1) / group;
-    Vector<Vector<DeviceId>> within(groups), across(group);
-    for (const int place : all.indices()) {
-      within[place / group].push_back(all[place]);
-      across[place % group].push_back(all[place]);
-    }
-    holders.insert(holders.end(), within.begin(), within.end());
-    holders.insert(holders.end(), across.begin(), across.end());
+// Devices among which collectives of these kinds run at the same time.
+struct Simultaneous {
+  Vector<CollectiveKind> kinds;
+  Vector<Vector<DeviceId>> holders;
+};
+
+// Of holders, those of each group that share sharded state, and those with the same shard.
+void add_shard_groups(int group, const Vector<DeviceId>& all, Vector<Simultaneous>& sets) {
+  if (all.count() <= group) return;
+  Simultaneous within{{CollectiveKind::all_gather, CollectiveKind::reduce_scatter}, {}},
+      across{{CollectiveKind::all_reduce}, {}};
+  within.holders.resize((all.count() + group - 1) / group);
+  across.holders.resize(group);
+  for (const int place : all.indices()) {
+    within.holders[place / group].push_back(all[place]);
+    across.holders[place % group].push_back(all[place]);
   }
+  sets.push_back(std::move(within));
+  sets.push_back(std::move(across));
 }
 
 uint64_t hash_of(std::initializer_list<double> numbers) {
@@ -136,17 +141,22 @@ Vector<uint64_t> kinds_of_channels(const Parallelism& parallelism, const Topolog
           ? Vector<CollectiveKind>{CollectiveKind::all_gather, CollectiveKind::reduce_scatter,
                                    CollectiveKind::all_reduce}
           : Vector<CollectiveKind>{CollectiveKind::all_reduce};
-  Vector<Vector<DeviceId>> all = parameter_holders(parallelism, groups);
-  if (parallelism.shard_group > 0) add_shard_groups(parallelism.shard_group, all);
+  Vector<Simultaneous> sets;
+  for (const Vector<DeviceId>& holders : parameter_holders(parallelism, groups)) {
+    sets.push_back({collectives, {holders}});
+    if (parallelism.shard_group > 0) add_shard_groups(parallelism.shard_group, holders, sets);
+  }
   uint64_t number = 0;  // of the collective
-  for (const Vector<DeviceId>& holders : all)
-    for (const CollectiveKind kind : collectives)
+  for (const Simultaneous& set : sets)
+    for (const CollectiveKind kind : set.kinds)
       for (const int64_t bytes : {int64_t{1} << 12, int64_t{1} << 20, int64_t{1} << 26, int64_t{1} << 32}) {
         ++number;
-        communication.collective(kind, holders, bytes, cost);
-        for (const ResourceUse& use : cost.uses)
-          if (const int64_t channel = use.resource - topology.devices.count(); channel >= 0)
-            kinds[channel] = hash_step(hash_step(kinds[channel], number), static_cast<uint64_t>(use.occupancy));
+        for (const Vector<DeviceId>& holders : set.holders) {
+          communication.collective(kind, holders, bytes, cost);
+          for (const ResourceUse& use : cost.uses)
+            if (const int64_t channel = use.resource - topology.devices.count(); channel >= 0)
+              kinds[channel] = hash_step(hash_step(kinds[channel], number), static_cast<uint64_t>(use.occupancy));
+        }
       }
   return kinds;
 }
