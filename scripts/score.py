@@ -37,8 +37,8 @@ import threading
 UNKNOWN = "?"
 SHARDING = {"": "none", "0": "none", "1": "optimizer", "2": "gradients", "3": "parameters"}
 
-OF_ROWS = ("etp", "reduce", "overlap_grad_reduce", "tp_comm_overlap", "tp_grad_overlap", "loss", "compile", "norm_fusion",
-           "rope_fusion", "swiglu_fusion")
+OF_ROWS = ("etp", "reduce", "overlap_grad_reduce", "tp_comm_overlap", "tp_grad_overlap", "loss", "compile",
+           "norm_fusion", "rope_fusion", "swiglu_fusion")
 
 # How a plot calls them; others by their file.
 SOURCES = {"bigscience-bloom-a100": "BLOOM", "internevo-a100": "InternEvo", "llm-foundry-mpt-fsdp": "llm-foundry",

@@ -132,8 +132,8 @@ struct FrameworkConventions {
   // Sharded state is split among so many neighbouring ranks that have the same parameters, and each such group has all
   // of it; 0: among all ranks. Gradients are reduced among all ranks (hybrid sharding, InternEvo's zero1).
   int shard_group = 0;
-  // All-to-alls send tokens from where they were sorted by expert, and receive them where they are sorted again: that is
-  // what dispatch, combine and the copies beside the experts do. ffexec packs what it sends, and assembles what it
+  // All-to-alls send tokens from where they were sorted by expert, and receive them where they are sorted again: that
+  // is what dispatch, combine and the copies beside the experts do. ffexec packs what it sends, and assembles what it
   // receives. (Permutations in Megatron-Core's token_dispatcher.py.)
   bool exchanges_in_place = false;
   // Weights are gathered where kernels read them; ffexec copies them from the packed buffer.
