@@ -214,6 +214,7 @@ class SettingsSearch {
   SettingsSearchResult run() {
     if (layers_ == 0)
       throw InputError("the graph \"" + graph_.name + "\" has no multi_head_attention: settings are for transformers");
+    check_experts();
     const Vector<int> contexts = context_degrees();
     add_shapes(few_samples() || contexts.count() == 1 ? contexts : Vector<int>{1});
     look_at_waiting();
@@ -243,6 +244,15 @@ class SettingsSearch {
   using Shape = std::tuple<int, int, int, int, int, int64_t, Recomputation, Synchronization, int>;
 
   bool given(const char* key) const { return options_.given.contains(key); }
+
+  void check_experts() const {
+    if (experts_ == 1 && (given("etp") || (given("ep") && options_.pinned.expert > 1)))
+      throw InputError(std::string(given("etp") ? "etp" : "ep") + ": the graph \"" + graph_.name +
+                       "\" has no experts (expert_linear)");
+    if (given("ep") && experts_ % options_.pinned.expert != 0)
+      throw InputError("ep=" + std::to_string(options_.pinned.expert) + " does not divide the " +
+                       std::to_string(experts_) + " experts of the graph \"" + graph_.name + "\"");
+  }
 
   bool enough(Nanoseconds bound) const {
     const double below = std::max(margin, result_.most_below_estimate);
@@ -440,7 +450,10 @@ class SettingsSearch {
   std::string nothing_divides() const {
     return product_of_degrees(options_.pinned) + " must divide the " + std::to_string(topology_.devices.count()) +
            " devices, and the data-parallel groups and micro-batches the batch of " +
-           std::to_string(graph_.batch_size) + " samples";
+           std::to_string(graph_.batch_size) + " samples" +
+           (given("shard_group") ? ", and shard_group=" + std::to_string(options_.pinned.shard_group) +
+                                       " the ranks that have the same parameters"
+                                 : "");
   }
 
   // Of the same tp, cp, ep and micro-batch: what layers compute, and their collectives take, is the same for any number

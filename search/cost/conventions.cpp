@@ -1,6 +1,5 @@
 #include "search/cost/conventions.h"
 
-#include "common/graph.h"
 #include "common/operators/attention.h"
 #include "common/operators/elementwise.h"
 #include "common/operators/experts.h"

@@ -4,11 +4,9 @@
 
 #include <cstdint>
 
-namespace ff {
+#include "common/graph.h"
 
-class Block;
-class OperatorDefinition;
-struct Graph;
+namespace ff {
 
 struct FrameworkConventions {
   // Attention writes and reads its probabilities.

@@ -211,18 +211,8 @@ bool experts_are_placed(const Parallelism& parallelism) {
 
 void check_experts(const Graph& graph, const Parallelism& parallelism) {
   if (parallelism.expert == 1 && parallelism.of_expert() == parallelism.tensor) return;
-  const std::string text = "ep=" + std::to_string(parallelism.expert);
-  expect_divisible(
-      parallelism.tensor, parallelism.of_expert(),
-      "etp=" + std::to_string(parallelism.of_expert()) + " does not divide tp=" + std::to_string(parallelism.tensor));
-  if (!experts_are_placed(parallelism)) {
-    const std::string tensor = parallelism.of_expert() > 1 ? ",etp=" + std::to_string(parallelism.of_expert()) : "";
-    throw InputError(text + tensor + ": " + std::to_string(parallelism.expert * parallelism.of_expert()) +
-                     " devices would have all experts, expected a divisor of the " +
-                     std::to_string(parallelism.of_layer() * parallelism.data) +
-                     " devices of a stage that divides tp x cp = " + std::to_string(parallelism.of_layer()) +
-                     " or is a multiple of it");
-  }
+  const std::string parts = "ep=" + std::to_string(parallelism.expert),
+                    of_expert = "etp=" + std::to_string(parallelism.of_expert());
   bool experts = false;
   for (const Operator& op : graph.operators)
     if (const int d = experts_dimension(*op.definition); d >= 0) {
@@ -230,9 +220,20 @@ void check_experts(const Graph& graph, const Parallelism& parallelism) {
       const int64_t size = op.definition->dimensions()[d].size;
       expect_divisible(
           size, parallelism.expert,
-          text + " does not divide the " + std::to_string(size) + " experts of operator \"" + op.name + "\"");
+          parts + " does not divide the " + std::to_string(size) + " experts of operator \"" + op.name + "\"");
     }
-  if (!experts) throw InputError(text + ": the graph \"" + graph.name + "\" has no experts (expert_linear)");
+  if (!experts)
+    throw InputError((parallelism.expert > 1 ? parts : of_expert) + ": the graph \"" + graph.name +
+                     "\" has no experts (expert_linear)");
+  expect_divisible(parallelism.tensor, parallelism.of_expert(),
+                   of_expert + " does not divide tp=" + std::to_string(parallelism.tensor));
+  if (!experts_are_placed(parallelism))
+    throw InputError(parts + (parallelism.of_expert() > 1 ? "," + of_expert : "") + ": " +
+                     std::to_string(parallelism.expert * parallelism.of_expert()) +
+                     " devices would have all experts, expected a divisor of the " +
+                     std::to_string(parallelism.of_layer() * parallelism.data) +
+                     " devices of a stage that divides tp x cp = " + std::to_string(parallelism.of_layer()) +
+                     " or is a multiple of it");
 }
 
 void check_context(const Graph& graph, int context) {
@@ -344,7 +345,6 @@ Parallelism parse_parallelism(const std::string& text) {
         "plans of ffexec have no operators that several devices compute alike; leave it out, or predict what "
         "framework=megatron or framework=deepspeed takes");
   result.sequence_parallel = sequence_parallel;
-  if (result.expert_tensor == result.tensor) result.expert_tensor = 0;
   if (!result.reduce.empty() && result.framework == "none")
     throw InputError("reduce: says in which type a framework reduces gradients, and framework is not given");
   if (result.overlaps_tensor_parallel && (result.framework != "megatron" || !result.sequence_parallel))

@@ -385,11 +385,27 @@ class Settings(unittest.TestCase):
                 exported = json.loads(self.program(BUILD / "ffsearch", "export", "--strategy", "s.json", "--for",
                                                    "megatron", "--cost", "analytic", "--json"))
                 self.assertEqual(exported["settings"], found["note"])
-        for settings, message in (("ep=3", "ep=3: 3 devices would have all experts, expected a divisor of the 8 "),
+        for settings, message in (("ep=3", "ep=3 does not divide the 4 experts of operator"),
                                   ("ep=8", "ep=8 does not divide the 4 experts of operator"),
                                   ("tp=4,ep=4,etp=3", "etp=3 does not divide tp=4"),
                                   ("tp=4,ep=4", "ep=4,etp=4: 16 devices would have all experts")):
             self.assertIn(message, self.simulate(settings, code=1))
+        for graph, settings, message in (
+                ("g.json", "ep=3", 'ep=3 does not divide the 4 experts of the graph "mixtral"'),
+                ("g.json", "tp=2,etp=3", "etp=3 does not divide tp=2"),
+                ("g.json", "framework=fsdp,sharding=parameters,shard_group=3",
+                 "and shard_group=3 the ranks that have the same parameters"),
+                (ROOT / "graphs/gpt2-small.json", "etp=1", 'etp: the graph "gpt2-small" has no experts')):
+            error = self.program(BUILD / "ffsearch", "plan", "--graph", graph, "--topo",
+                                 ROOT / "topologies/dgx-a100-1.json", "--cost", "analytic", "--settings", settings,
+                                 code=1)
+            self.assertIn(message, error)
+        found = json.loads(self.program(BUILD / "ffsearch", "plan", "--graph", "g.json", "--topo",
+                                        ROOT / "topologies/dgx-a100-1.json", "--cost", "analytic", "--settings",
+                                        "etp=1,tp=2", "--json", "--top", 3))
+        for plan in found["plans"]:
+            self.assertRegex(plan["settings"], "tp=2,.*(etp=1|sharding)")
+            self.assertNotIn("etp=2", plan["settings"])
         on = ("--graph", "g.json", "--topo", ROOT / "topologies/dgx-a100-1.json", "--cost", "analytic", "--json")
         for framework, text, settings in (
                 ("--megatron", "--tensor-model-parallel-size 2 --expert-model-parallel-size 4 "
