@@ -93,7 +93,8 @@ class Bf16(unittest.TestCase):
 
     def test_delta_simulation_equals_full_simulation(self):
         for network in ("lenet", "rnnlm-2step", "moe-tiny"):
-            found = self.search(network, 4, "--proposals", 2000, "--simulator", "checked", "--sharding", "none",
+            found = self.search(network, 4, "--proposals", 2000, "--simulator", "checked", "--init",
+                                "best,data-parallel,random", "--sharding", "none",
                                 "--recompute", "none", "--micro-batches", 1)
             self.assertGreater(sum(found["checks"].values()), 100, network)
 
