@@ -152,10 +152,6 @@ int64_t number_of(const std::string& name, const std::string& text) {
   return value;
 }
 
-void set_tensor_of_experts(Parallelism& own, int devices) {
-  if (own.expert > 1 && devices != own.tensor) own.expert_tensor = devices;
-}
-
 class Megatron {
  public:
   Megatron(const std::string& text, const Graph& graph, int devices)
@@ -173,7 +169,7 @@ class Megatron {
     own.micro_batch = number("--micro-batch-size", 1);
     own.context = static_cast<int>(number("--context-parallel-size", 1));
     own.expert = static_cast<int>(number("--expert-model-parallel-size", 1));
-    set_tensor_of_experts(own, static_cast<int>(number("--expert-tensor-parallel-size", own.tensor)));
+    own.expert_tensor = static_cast<int>(number("--expert-tensor-parallel-size", own.tensor));
     result_.batch = number("--global-batch-size", 0);
     if (has(layout)) {
       read_layout();
@@ -454,7 +450,8 @@ class Torchtitan {
                  " degrees do not divide the " + std::to_string(devices_) + " devices");
     own.data = devices_ / own.of_layer() / own.pipeline;
     own.expert = static_cast<int>(number("parallelism.expert_parallel_degree", 1));
-    set_tensor_of_experts(own, static_cast<int>(number("parallelism.expert_tensor_parallel_degree", 1)));
+    const int of_expert = static_cast<int>(number("parallelism.expert_tensor_parallel_degree", 1));
+    if (own.expert > 1) own.expert_tensor = of_expert;
     read_data_parallelism();
     read_batch();
     read_schedule();

@@ -83,7 +83,7 @@ FrameworkSettings megatron_arguments(const Parallelism& plan, const Graph& graph
     text += "--num-virtual-stages-per-pipeline-rank " + text_of(plan.chunks) + "\n";
   if (plan.tensor > 1 && plan.sequence_parallel) text += "--sequence-parallel\n";
   if (plan.context > 1) text += "--context-parallel-size " + text_of(plan.context) + "\n";
-  if (plan.expert > 1)
+  if (plan.expert > 1 || plan.of_expert() != plan.tensor)
     text += "--expert-model-parallel-size " + text_of(plan.expert) + "\n--expert-tensor-parallel-size " +
             text_of(plan.of_expert()) + "\n";
   text +=
@@ -166,6 +166,9 @@ FrameworkSettings torchtitan_file(const Parallelism& plan, const Graph& graph, i
       "\ntensor_parallel_degree = " + text_of(plan.tensor) + "\npipeline_parallel_degree = " + text_of(plan.pipeline) +
       "\n";
   if (plan.context > 1) settings.text += "context_parallel_degree = " + text_of(plan.context) + "\n";
+  if (plan.expert == 1 && plan.of_expert() != plan.tensor)
+    settings.not_there.push_back("etp=" + text_of(plan.of_expert()) +
+                                 ": torchtitan splits experts as other layers where expert_parallel_degree is 1");
   if (plan.expert > 1)
     settings.text += "expert_parallel_degree = " + text_of(plan.expert) +
                      "\nexpert_tensor_parallel_degree = " + text_of(plan.of_expert()) + "\n";

@@ -88,7 +88,7 @@ Vector<Vector<DeviceId>> parameter_holders(const Parallelism& parallelism, const
       }
     };
     add_every(parallelism.tensor);
-    if (const int apart = parallelism.expert * parallelism.of_expert(); parallelism.expert > 1) add_every(apart);
+    if (const int apart = parallelism.expert * parallelism.of_expert(); apart != parallelism.tensor) add_every(apart);
     std::sort(all.begin(), all.end());
     if (stage == 0 || stage == parallelism.pipeline - 1)
       first_and_last.insert(first_and_last.end(), all.begin(), all.end());

@@ -487,7 +487,8 @@ std::string to_string(const Parallelism& parallelism) {
                      ",micro_batch=" + std::to_string(parallelism.micro_batch);
   if (parallelism.context > 1) text += ",cp=" + std::to_string(parallelism.context);
   if (parallelism.expert > 1) text += ",ep=" + std::to_string(parallelism.expert);
-  if (parallelism.expert > 1 && parallelism.tensor > 1) text += ",etp=" + std::to_string(parallelism.of_expert());
+  if ((parallelism.expert > 1 && parallelism.tensor > 1) || parallelism.of_expert() != parallelism.tensor)
+    text += ",etp=" + std::to_string(parallelism.of_expert());
   text += ",sharding=" + std::string(sharding_name(parallelism.synchronization));
   if (parallelism.shard_group > 0) text += ",shard_group=" + std::to_string(parallelism.shard_group);
   const bool nothing = parallelism.recompute == Recomputation::selective && parallelism.attention != "stored" &&
@@ -705,7 +706,7 @@ Parallelism nearest_parallelism(const Graph& graph, const Topology& topology, co
   while (nearest.chunks > 1 && layers < nearest.pipeline * nearest.chunks) --nearest.chunks;
   nearest.data = devices / (nearest.of_layer() * nearest.pipeline);
   while (nearest.expert_tensor > 0 && nearest.tensor % nearest.expert_tensor != 0) --nearest.expert_tensor;
-  if (nearest.expert == 1 || nearest.expert_tensor == nearest.tensor) nearest.expert_tensor = 0;
+  if (nearest.expert_tensor == nearest.tensor) nearest.expert_tensor = 0;
   while (!experts_are_placed(nearest)) {
     if (nearest.expert > 1) --nearest.expert;
     else nearest.expert_tensor = 0;

@@ -319,6 +319,7 @@ class Settings(unittest.TestCase):
                 ("--num-virtual-stages-per-pipeline-rank 2", "needs --pipeline-model-parallel-size above 1"),
                 ("--attention-backend flux", 'found "flux", expected one of auto, flash, fused, unfused, local'),
                 ("--data-parallel-sharding-strategy optim", "needs --use-megatron-fsdp"),
+                ("--expert-tensor-parallel-size 2", 'etp=2: the graph "llama" has no experts'),
                 ("--num-distributed-optimizer-instances 2", "needs --use-distributed-optimizer or --use-megatron-fsdp"),
                 ("--use-distributed-optimizer --num-distributed-optimizer-instances 3",
                  "does not divide the 8 ranks that share parameters"),
@@ -371,7 +372,8 @@ class Settings(unittest.TestCase):
         expected = json.loads(self.program("mpirun", "-n", 1, BUILD / "ffexec", "--strategy", "s.json", *flags))
         for settings in ("ep=4,micro_batch=1", "tp=2,ep=2,micro_batch=2", "pp=2,ep=2,micro_batch=1,recompute=full",
                          "tp=2,micro_batch=2,ep=2,etp=1", "tp=2,micro_batch=2,ep=4,etp=1",
-                         "tp=4,micro_batch=4,ep=2,etp=2", "tp=4,micro_batch=4,ep=2,etp=1", "micro_batch=2,cp=2,ep=4",
+                         "tp=4,micro_batch=4,ep=2,etp=2", "tp=2,micro_batch=2,etp=1",
+                         "tp=4,micro_batch=4,ep=2,etp=1", "micro_batch=2,cp=2,ep=4",
                          "tp=2,micro_batch=4,cp=2,ep=2,etp=2", "tp=2,micro_batch=4,cp=2,ep=4,etp=1"):
             with self.subTest(settings=settings):
                 found = self.simulate(settings, topology="topologies/local-cpu-4.json")
@@ -412,6 +414,8 @@ class Settings(unittest.TestCase):
                                "--expert-tensor-parallel-size 1 --sequence-parallel", "ep=4,etp=1"),
                 ("--megatron", "--tensor-model-parallel-size 2 --expert-model-parallel-size 4 --sequence-parallel",
                  "ep=4,etp=2"),
+                ("--megatron", "--tensor-model-parallel-size 2 --expert-tensor-parallel-size 1 --sequence-parallel",
+                 "etp=1"),
                 ("--torchtitan", "tensor_parallel_degree = 2\nexpert_parallel_degree = 4\n", "ep=4,etp=1"),
                 ("--torchtitan", "tensor_parallel_degree = 2\nexpert_parallel_degree = 4\n"
                                  "expert_tensor_parallel_degree = 2\n", "ep=4,etp=2")):

@@ -82,7 +82,7 @@ Topology committed_topology(const std::string& name) {
 std::optional<Parallelism> random_settings(RandomSource& random, const Graph& graph, int devices,
                                            bool has_experts = false) {
   Parallelism result;
-  if (has_experts) result.expert = 1 << random.between(1, 2);
+  if (has_experts) result.expert = 1 << random.between(0, 2);
   result.tensor = 1 << random.between(0, 2);
   result.pipeline = 1 << random.between(0, 2);
   result.context = 1 << std::max<int64_t>(0, random.between(-2, has_experts ? 1 : 2));
