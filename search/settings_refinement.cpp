@@ -81,7 +81,7 @@ SettingsPrediction with_smaller_groups(SettingsPrediction best, const SettingsRe
   Parallelism parallelism = best.parallelism;
   const int ranks = parallelism.ranks_of_parameters(),
             most = parallelism.shard_group > 0 ? parallelism.shard_group : ranks;
-  const int least = smallest_shard_group(parallelism, refinement.topology);
+  const int least = smallest_shard_group(parallelism, most_devices_of_node(refinement.topology));
   for (int group = least; group > 0 && group < most && !refinement.ended(); group *= 2) {
     if (ranks % group != 0) continue;
     parallelism.shard_group = group;
@@ -99,10 +99,8 @@ bool can_shard_in_groups(const std::string& framework, Synchronization synchroni
   return framework != "none" && shards_parameters(synchronization);
 }
 
-int smallest_shard_group(const Parallelism& parallelism, const Topology& topology) {
-  int of_node = 0;
-  for (const Vector<DeviceId>& node : devices_by_node(topology)) of_node = std::max(of_node, node.count());
-  const int group = of_node / parallelism.tensor, ranks = parallelism.ranks_of_parameters();
+int smallest_shard_group(const Parallelism& parallelism, int devices_of_node) {
+  const int group = devices_of_node / parallelism.tensor, ranks = parallelism.ranks_of_parameters();
   return group > 1 && group < ranks && ranks % group == 0 ? group : 0;
 }
 

@@ -22,7 +22,7 @@ struct SettingsRefinement {
 bool can_shard_in_groups(const std::string& framework, Synchronization synchronization);
 
 // The ranks of a node that have the same parameters; 0: one alone, or all of them.
-int smallest_shard_group(const Parallelism& parallelism, const Topology& topology);
+int smallest_shard_group(const Parallelism& parallelism, int devices_of_node);
 
 // The fastest plan found from `plan`, which fits; `plan` itself where nothing is faster by more than 0.1 %. Where all
 // layers are recomputed, the fewest with which the plan fits, by bisection. Then a layer is moved from the stage that

@@ -206,7 +206,7 @@ class SettingsSearch {
   SettingsSearch(const Graph& graph, const Topology& topology, const CostOptions& costs,
                  const SettingsSearchOptions& options, const std::atomic<bool>& stop)
       : graph_(graph), topology_(topology), costs_(costs), options_(options), stop_(stop),
-        layers_(transformer_layers(graph).count()) {
+        layers_(transformer_layers(graph).count()), node_size_(most_devices_of_node(topology)) {
     for (const Operator& op : graph.operators)
       if (const int d = experts_dimension(*op.definition); d >= 0) experts_ = op.definition->dimensions()[d].size;
   }
@@ -352,14 +352,9 @@ class SettingsSearch {
     }
   }
 
-  int node_size() const {
-    int size = 0;
-    for (const Vector<DeviceId>& node : devices_by_node(topology_)) size = std::max(size, node.count());
-    return size;
-  }
   // Than there are groups of as many devices as tensor parallelism may take.
   bool few_samples() const {
-    return graph_.batch_size < topology_.devices.count() / (given("tp") ? options_.pinned.tensor : node_size());
+    return graph_.batch_size < topology_.devices.count() / (given("tp") ? options_.pinned.tensor : node_size_);
   }
 
   // Ascending: 1, and what is possible beyond. Not without a framework: what ffexec computes again, and keeps, is too
@@ -379,7 +374,7 @@ class SettingsSearch {
   }
 
   void add_shapes(const Vector<int>& contexts) {
-    const int devices = topology_.devices.count(), most_tensor = node_size();
+    const int devices = topology_.devices.count(), most_tensor = node_size_;
     std::map<std::tuple<int, int, int, int, int64_t>, Vector<Parallelism>> shapes;  // by tp, cp, ep, etp, micro-batch
     for (const int context : contexts)
       for (int tensor = 1; tensor <= devices / context; ++tensor) {
@@ -408,7 +403,7 @@ class SettingsSearch {
   Vector<Parallelism> with_micro_batches(Parallelism shape) const {
     if ((given("pp") && shape.pipeline != options_.pinned.pipeline) ||
         (given("dp") && shape.data != options_.pinned.data) || graph_.batch_size % shape.data != 0 ||
-        (given("shard_group") && shape.data * shape.context % shape.shard_group != 0))
+        (given("shard_group") && shape.ranks_of_parameters() % shape.shard_group != 0))
       return {};
     if (!given("sharding")) shape.synchronization = Synchronization::all_reduce;
     shape.recompute = recomputations()[0];
@@ -589,7 +584,7 @@ class SettingsSearch {
     if (given("shard_group") || parallelism.shard_group > 0 || !shards_gradients(parallelism.synchronization) ||
         !can_shard_in_groups(parallelism.framework, parallelism.synchronization))
       return;
-    parallelism.shard_group = smallest_shard_group(parallelism, topology_);
+    parallelism.shard_group = smallest_shard_group(parallelism, node_size_);
     if (parallelism.shard_group > 0) add(bound, {.parallelism = parallelism, .in_groups = true});
   }
 
@@ -690,7 +685,7 @@ class SettingsSearch {
   const SettingsSearchOptions& options_;
   const std::atomic<bool>& stop_;
   const std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
-  const int layers_;
+  const int layers_, node_size_;  // devices of the largest node
   int64_t experts_ = 1;
   double slowest_s_ = 0;  // of the evaluations so far
   std::map<Shape, std::optional<ShapeCosts>> shapes_;

@@ -59,7 +59,9 @@ const LookedAt* with_least_memory(const SettingsSearchResult& result);
 // optimizer's state alone, as more would be exchanged for each micro-batch; recomputation of nothing or all, and in
 // between without a framework elementwise, with framework=megatron norms, with fsdp selective. Context parallelism is
 // looked at with a framework, by powers of two that leave each part at least 2,048 positions: after all plans without
-// it, unless the batch has fewer samples than there are nodes.
+// it, unless the batch has fewer samples than there are nodes. Experts are in parts that divide them, on whole
+// data-parallel groups, each split as other layers or (with context parallelism always) on one device; sharded
+// gradients and parameters, where they fit, also among the ranks of a node.
 //
 // Settings wait in the order of a bound: first the compute time of the model spread evenly over stages, then an
 // estimate from one micro-batch that is simulated: its time, and for each further one that of the busiest device with

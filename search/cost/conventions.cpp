@@ -26,7 +26,7 @@ double rotation_bytes(const OperatorDefinition& attention, bool backward, const 
   return 0;
 }
 
-// An elementwise product one of whose inputs an activation writes that nothing else reads.
+// Does an activation write it, and does nothing but one operator read it?
 bool is_activation_of_gate(const Graph& graph, TensorId input) {
   const Tensor& tensor = graph.tensors[input];
   if (tensor.producer < 0 || tensor.uses.count() != 1) return false;

@@ -127,16 +127,11 @@ TaskCosts TaskCostModel::costs(const TaskGraph& graph, const Strategy& strategy)
     if (beside) costs.beside_begin.push_back(static_cast<int32_t>(costs.beside.size()));
     if (is_transfer(task.kind) || is_collective(task.kind)) {
       if (is_parameter_collective(task.kind)) synchronize(graph, task, communication);
+      else if (is_exchanged_already(task)) communication = {};
       else if (is_collective(task.kind))
         communication_.collective(graph.collective_kind(task), graph.holders(task), task.bytes, communication);
       else communication_.transfer(task.device, task.destination, task.bytes, communication);
-      if (is_edge_collective(task.kind) && kernels_.conventions().shares_gate_inputs &&
-          second_of_gate_[edges_[task.edge].consumer]) {
-        communication = {};
-        communication.duration = 1;
-      } else {
-        hide_tensor_parallel(graph, task, strategy, communication);
-      }
+      if (!is_exchanged_already(task)) hide_tensor_parallel(graph, task, strategy, communication);
       if (costs.separate_parameters && is_parameter_collective(task.kind))
         for (ResourceUse& use : communication.uses) use.resource += costs.channel_count;
       if (kernels_.conventions().waits_for_stages && is_between_stages(task, strategy))
@@ -259,6 +254,12 @@ void TaskCostModel::hide_tensor_parallel(const TaskGraph& graph, const Task& tas
   if (known.overlaps_tensor_parallel) hide_behind_product(*exchange, strategy, cost);
   else hide_behind_weight_gradients(*exchange, strategy, cost);
   for (ResourceUse& use : cost.uses) use.occupancy = std::min(use.occupancy, cost.duration);
+}
+
+// With the input of the other product of a gated layer.
+bool TaskCostModel::is_exchanged_already(const Task& task) const {
+  return is_edge_collective(task.kind) && kernels_.conventions().shares_gate_inputs &&
+         second_of_gate_[edges_[task.edge].consumer];
 }
 
 // The devices of a stage share all operators of the stage, in the same order.

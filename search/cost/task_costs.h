@@ -74,6 +74,7 @@ class TaskCostModel {
   };
   static void reduce_together(const TaskGraph& tasks, int64_t beyond, Vector<Sharing>& sharing);
   Vector<Sharing> sharing_of(const TaskGraph& tasks) const;  // [unit]
+  bool is_exchanged_already(const Task& task) const;
   bool is_between_stages(const Task& task, const Strategy& strategy) const;
   struct Exchange;  // of tensor parallelism, within a stage
   std::optional<Exchange> exchange_of(const TaskGraph& graph, const Task& task, const Strategy& strategy) const;

@@ -1,5 +1,6 @@
 #include "search/optimizer/device_nodes.h"
 
+#include <algorithm>
 #include <map>
 
 namespace ff {
@@ -13,6 +14,12 @@ Vector<Vector<DeviceId>> devices_by_node(const Topology& topology) {
     nodes[it->second].push_back(device);
   }
   return nodes;
+}
+
+int most_devices_of_node(const Topology& topology) {
+  int most = 0;
+  for (const Vector<DeviceId>& node : devices_by_node(topology)) most = std::max(most, node.count());
+  return most;
 }
 
 }  // namespace ff

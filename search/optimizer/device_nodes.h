@@ -9,4 +9,7 @@ namespace ff {
 // together.
 Vector<Vector<DeviceId>> devices_by_node(const Topology& topology);
 
+// Of the node that has most of them.
+int most_devices_of_node(const Topology& topology);
+
 }  // namespace ff

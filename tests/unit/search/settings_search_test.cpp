@@ -5,6 +5,7 @@
 #include <set>
 
 #include "search/import/transformer_config.h"
+#include "search/optimizer/device_nodes.h"
 #include "search/plan_answers.h"
 #include "search/settings_refinement.h"
 #include "tests/support/large_model_costs.h"
@@ -447,12 +448,13 @@ TEST_CASE("state is shared by as few nodes as have memory for it, where that is 
 }
 
 TEST_CASE("a shard group is that of a node's ranks with the same parameters") {
-  const Topology topology = committed_topology("dgx-a100-2");
-  CHECK(smallest_shard_group({.tensor = 1, .data = 16}, topology) == 8);
-  CHECK(smallest_shard_group({.tensor = 2, .data = 8}, topology) == 4);
-  CHECK(smallest_shard_group({.tensor = 2, .data = 4, .context = 2}, topology) == 4);
-  CHECK(smallest_shard_group({.tensor = 8, .data = 2}, topology) == 0);                 // one rank of a node
-  CHECK(smallest_shard_group({.tensor = 1, .pipeline = 2, .data = 8}, topology) == 0);  // a stage is one node
+  const int of_node = most_devices_of_node(committed_topology("dgx-a100-2"));
+  CHECK(of_node == 8);
+  CHECK(smallest_shard_group({.tensor = 1, .data = 16}, of_node) == 8);
+  CHECK(smallest_shard_group({.tensor = 2, .data = 8}, of_node) == 4);
+  CHECK(smallest_shard_group({.tensor = 2, .data = 4, .context = 2}, of_node) == 4);
+  CHECK(smallest_shard_group({.tensor = 8, .data = 2}, of_node) == 0);                 // one rank of a node
+  CHECK(smallest_shard_group({.tensor = 1, .pipeline = 2, .data = 8}, of_node) == 0);  // a stage is one node
 }
 
 // 40 layers on 16 stages: with 2 chunks each (1, then eight times 2, then 1) no stage has more than 3 layers, nor
