@@ -6,6 +6,7 @@
 #include "common/recomputation.h"
 #include "common/sharding.h"
 #include "common/strategy_configurations.h"
+#include "common/task_graph/pipeline_schedule.h"
 
 namespace ff {
 
@@ -44,6 +45,10 @@ std::string_view to_string(ConfigurationOrigin origin) {
 
 std::string_view to_string(TransferBuffers buffers) {
   return buffers == TransferBuffers::on_demand ? "on_demand" : "preallocated";
+}
+
+std::string_view to_string(Schedule schedule) {
+  return schedule == Schedule::one_forward_one_backward ? "1f1b" : "unstated";
 }
 
 std::string_view to_string(Synchronization synchronization) {
@@ -96,13 +101,28 @@ Choice parse_choice(const JsonPlace& file, const std::string& key, Choice otherw
               suggestion(text, {std::string(to_string(otherwise)), std::string(to_string(other))}));
 }
 
+// `of_micro_batch`: the graph; nothing where there is one micro-batch.
+void parse_schedule(const JsonPlace& place, const std::optional<Graph>& of_micro_batch, StrategyFile& file) {
+  const std::string word = place.as_string(), known(to_string(Schedule::one_forward_one_backward));
+  if (word != known) place.fail("found \"" + word + "\", expected \"" + known + '"');
+  if (!file.issue_order.empty()) place.fail("the file has an issue_order, which is another order of tasks");
+  if (!of_micro_batch ||
+      !PipelineSchedule::of(*of_micro_batch, file.strategy, file.settings.micro_batches, file.topology.devices.count()))
+    place.fail(
+        "1f1b is an order of two micro_batches or more, in stages of other devices that follow one another, or with "
+        "all "
+        "operators on all devices; with equally many chunks of operators in each stage, with several chunks a multiple "
+        "of the stages as micro-batches, and without statistics of all micro-batches");
+  file.settings.schedule = Schedule::one_forward_one_backward;
+}
+
 }  // namespace
 
 StrategyFile parse_strategy(const JsonPlace& place) {
   expect_format(place, "ffstrategy/1");
   place.allow_keys(
       {"$schema", "format", "graph", "topology", "configurations", "issue_order", "transfer_buffers", "synchronization",
-       "sharding", "micro_batches", "recompute", "overlap_grad_reduce", "precision", "provenance"},
+       "sharding", "micro_batches", "schedule", "recompute", "overlap_grad_reduce", "precision", "provenance"},
       "key of a strategy");
   StrategyFile file;
   if (const auto precision = place.find("precision")) {
@@ -123,6 +143,7 @@ StrategyFile parse_strategy(const JsonPlace& place) {
   file.origins = std::move(configurations.origins);
   if (const auto order = place.find("issue_order"))
     for (const JsonPlace& name : order->items()) file.issue_order.push_back(name.as_string());
+  if (const auto schedule = place.find("schedule")) parse_schedule(*schedule, of_micro_batch, file);
   file.transfer_buffers = parse_choice(place, "transfer_buffers", TransferBuffers::preallocated,
                                        TransferBuffers::on_demand, {{"roomy", "preallocated"}, {"brief", "on_demand"}});
   file.settings.synchronization = parse_choice(place, "synchronization", Synchronization::all_reduce,
@@ -167,6 +188,7 @@ Json strategy_to_json(const StrategyFile& file) {
   else if (file.settings.synchronization != Synchronization::all_reduce)
     json["synchronization"] = to_string(file.settings.synchronization);
   if (file.settings.micro_batches > 1) json["micro_batches"] = file.settings.micro_batches;
+  if (file.settings.schedule != Schedule::unstated) json["schedule"] = to_string(file.settings.schedule);
   if (!file.settings.recompute.empty()) json["recompute"] = file.settings.recompute;
   if (!file.settings.overlaps_reductions) json["overlap_grad_reduce"] = false;
   if (file.settings.precision != Precision::fp32) json["precision"] = to_string(file.settings.precision);

@@ -74,6 +74,11 @@ std::string_view sharding_name(Synchronization synchronization);
 // Throws InputError for anything else, and for shards of what a parameter server has.
 Synchronization with_sharding(Synchronization synchronization, const std::string& sharding);
 
+// In which order each device runs the tasks of several micro-batches: as the file's issue order says, or as tasks become
+// ready; or pass by pass in the fixed order of a pipeline (task_graph/pipeline_schedule.h).
+enum class Schedule : uint8_t { unstated, one_forward_one_backward };
+std::string_view to_string(Schedule schedule);
+
 // Of the parameters of operators that a pattern names (sharding.h).
 struct OperatorSharding {
   std::string operators;
@@ -91,6 +96,7 @@ struct StrategySettings {
   Synchronization synchronization = Synchronization::all_reduce;
   Vector<OperatorSharding> sharding = {};  // empty: all parameters are synchronized alike
   int micro_batches = 1;                   // configurations are those of one of them (micro_batches.h)
+  Schedule schedule = Schedule::unstated;
   // Names and patterns of operators that are computed again in front of backward (recomputation.h).
   Vector<std::string> recompute = {};
   // Else gradients, if they are not sharded, are reduced when a device's last backward pass is complete. That costs a

@@ -48,6 +48,15 @@ Json provenance(const SearchReport& report, const Problem& problem) {
   return json;
 }
 
+// An order that is not that of readiness is written even where a file without any would stand for it, as such a file is
+// predicted as tasks become ready. A schedule has a name instead.
+Vector<std::string> written_issue_order(Evaluator& evaluator, const Evaluator::Details& details) {
+  if (details.schedule) return {};
+  const TaskGraphBuilder& builder = evaluator.builder();
+  return details.fifo_order ? issue_order_to_save(builder, details.tasks, details.order, details.transfer_buffers)
+                            : issue_order_names(builder, details.tasks, details.order);
+}
+
 }  // namespace
 
 SearchReport describe(const Problem& problem, const Evaluator::Details& details, const Vector<int64_t>& times_of_task) {
@@ -88,22 +97,25 @@ SearchReport describe(const Problem& problem, const Evaluator::Details& details,
   return report;
 }
 
+void write_strategy(const std::string& out, const Strategy& strategy, const SearchReport& report,
+                    const Problem& problem, Schedule schedule, Vector<std::string> issue_order, TransferBuffers buffers,
+                    const Json& kept) {
+  Json origin = provenance(report, problem);
+  origin.update(kept);
+  StrategySettings settings = problem.settings;
+  settings.schedule = schedule;
+  save_strategy(out, {problem.whole(), problem.topology, strategy, std::move(issue_order), std::move(origin), false,
+                      report.origins, buffers, std::move(settings)});
+}
+
 void write_outputs(const std::string& out, const std::string& trace, const Strategy& strategy,
                    const SearchReport& report, Evaluator& evaluator, const Evaluator::Details& details,
                    const Json& kept) {
   const Problem& problem = evaluator.problem();
-  if (!out.empty()) {
-    // An order that is not that of readiness is written even where a file without any would stand for it, as such a
-    // file is predicted as tasks become ready.
-    const TaskGraphBuilder& builder = evaluator.builder();
-    Json origin = provenance(report, problem);
-    origin.update(kept);
-    save_strategy(
-        out, {problem.whole(), problem.topology, strategy,
-              details.fifo_order ? issue_order_to_save(builder, details.tasks, details.order, details.transfer_buffers)
-                                 : issue_order_names(builder, details.tasks, details.order),
-              std::move(origin), false, report.origins, details.transfer_buffers, problem.settings});
-  }
+  if (!out.empty())
+    write_strategy(out, strategy, report, problem,
+                   details.schedule ? Schedule::one_forward_one_backward : Schedule::unstated,
+                   written_issue_order(evaluator, details), details.transfer_buffers, kept);
   if (!trace.empty()) write_trace(trace, problem.topology, evaluator.builder(), details);
 }
 

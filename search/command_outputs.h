@@ -12,7 +12,12 @@ namespace ff {
 // `times`: [task], how many tasks of further micro-batches it stands for, itself included; empty: for none.
 SearchReport describe(const Problem& problem, const Evaluator::Details& details, const Vector<int64_t>& times = {});
 
-// A strategy file and a trace; "": none. `kept`: what the provenance says instead of what it would say of the report.
+// A strategy file, in this order of tasks. `kept`: what the provenance says instead of what it would say of the report.
+void write_strategy(const std::string& out, const Strategy& strategy, const SearchReport& report,
+                    const Problem& problem, Schedule schedule, Vector<std::string> issue_order, TransferBuffers buffers,
+                    const Json& kept);
+
+// A strategy file and a trace; "": none.
 void write_outputs(const std::string& out, const std::string& trace, const Strategy& strategy,
                    const SearchReport& report, Evaluator& evaluator, const Evaluator::Details& details,
                    const Json& kept = Json::object());

@@ -9,6 +9,7 @@
 #include "search/framework_settings.h"
 #include "search/optimizer/parallelism.h"
 #include "search/report/plan_text.h"
+#include "search/settings_report.h"
 
 namespace ff {
 
@@ -30,8 +31,9 @@ CommandResult run_edit(const EditOptions& options) {
   // An order whose tasks are no longer those of the strategy is replaced by one of the same kind.
   Evaluator::Details after = evaluator.details_of_file(file);
   const bool kept =
-      !file.issue_order.empty() &&
-      !issue_order_from_names(evaluator.builder(), after.tasks, file.issue_order, file.transfer_buffers).empty();
+      after.schedule ||
+      (!file.issue_order.empty() &&
+       !issue_order_from_names(evaluator.builder(), after.tasks, file.issue_order, file.transfer_buffers).empty());
   if (!kept) after = evaluator.details(file.strategy, before.fifo_order ? TaskOrder::fifo : TaskOrder::best);
   SearchReport report = describe(problem, after);
   report.algorithm = "edit";
@@ -97,8 +99,13 @@ CommandResult run_export(const ExportOptions& options) {
     settings.not_there.push_back("sharding " + written_sharding(file.settings) + ": the settings have " +
                                  written_sharding(nearest.settings) + " for all layers");
   if (!others.empty()) settings.not_there.push_back("other splits or devices: " + joined_names(others));
-  const Nanoseconds own = predicted(options.costs, file, false).timeline.makespan,
-                    by_settings = predicted(options.costs, nearest, true).timeline.makespan;
+  const std::optional<PlanOfFile> exact = plan_of_file(file);
+  nearest.settings.schedule = Schedule::one_forward_one_backward;
+  const std::optional<PlanOfFile> of_settings = plan_of_file(nearest);
+  const Nanoseconds own = exact ? makespan_of_plan(*exact, options.costs)
+                                : predicted(options.costs, file, false).timeline.makespan,
+                    by_settings = of_settings ? makespan_of_plan(*of_settings, options.costs)
+                                              : predicted(options.costs, nearest, true).timeline.makespan;
   Json json = {{"for", options.framework},
                {"settings", to_string(parallelism)},
                {"text", settings.text},

@@ -10,7 +10,7 @@
 #include "search/optimizer/parallelism.h"
 #include "search/report/html/report.h"
 #include "search/report/kernel_cost_table.h"
-#include "search/settings_prediction.h"
+#include "search/settings_report.h"
 #include "search/simulation_room.h"
 
 namespace ff {
@@ -77,110 +77,6 @@ void add_argument_notes(CommandResult& result, const FrameworkArguments& argumen
   result.notes.push_back(text);
 }
 
-// Of some devices, which stand for all: of some groups (optimizer/folding.h), or of some ranks of the groups that split
-// layers (alike_ranks.h), or of both. The plan with the settings of `file`; nothing where they cannot.
-std::optional<SimulatedSettings> settings_of_some(Parallelism& parallelism, const StrategyFile& file,
-                                                  const CostOptions& costs) {
-  if (!file.settings.sharding.empty()) return std::nullopt;
-  parallelism = completed(parallelism, file.graph, file.topology);
-  parallelism.synchronization = file.settings.synchronization;
-  SimulatedSettings settings(parallelism, file.graph, file.topology, costs, file.settings.recompute);
-  if (!settings.replicas()) return std::nullopt;
-  return settings;
-}
-
-// From the devices that were simulated to all that they stand for.
-void unfold(SearchReport& report, const Replicas& replicas) {
-  Vector<int64_t> memory_bytes(replicas.topology->devices.size(), 0);
-  for (const DeviceId simulated : replicas.devices.indices())
-    for (const DeviceId device : replicas.devices[simulated])
-      memory_bytes[device] = report.memory_bytes[replicas.stand_in(simulated)];
-  report.memory_bytes = std::move(memory_bytes);
-  report.transfer_bytes *= replicas.count;
-  report.compute *= replicas.count;
-  for (auto& [kind, use] : report.collectives) use.count *= replicas.count, use.time *= replicas.count;
-  for (int64_t* const count : {&report.sources.profile, &report.sources.measured, &report.sources.analytic})
-    *count *= replicas.count;
-  report.details["simulated_devices"] =
-      replicas.stand_ins.empty() ? replicas.devices.size() : replicas.devices_with_tasks().size();
-}
-
-// Data parallelism with as many micro-batches; nothing where a device would have less than a sample of them.
-Vector<Baseline> baselines_of_settings(const Parallelism& parallelism, const StrategyFile& file,
-                                       const CostOptions& costs) {
-  const int devices = file.topology.devices.count();
-  const int64_t samples = int64_t{devices} * file.settings.micro_batches;
-  if (file.graph.batch_size % samples != 0) return {};
-  Parallelism data_parallel = parallelism;  // with its framework's conventions
-  data_parallel.tensor = data_parallel.context = data_parallel.expert = 1;
-  data_parallel.expert_tensor = 0;
-  data_parallel.pipeline = data_parallel.chunks = 1;
-  data_parallel.layers.clear();
-  data_parallel.data = devices;
-  data_parallel.micro_batch = file.graph.batch_size / samples;
-  const auto evaluate = [&](Evaluator& evaluator, const Strategy& strategy) {
-    const Prediction prediction = evaluator.evaluate(strategy);
-    return Vector<Baseline>{{"data-parallel", prediction.makespan, prediction.feasible(), {}}};
-  };
-  if (const auto some = settings_of_some(data_parallel, file, costs)) {
-    SimulatedSettings::Iteration iteration(*some, file.settings.micro_batches);
-    return evaluate(iteration.evaluator(), some->strategy());
-  }
-  const ParallelPlan plan = plan_of(data_parallel, file.graph, file.topology);
-  Loaded loaded = load({file.graph, file.topology, {}, file.settings}, costs);
-  Evaluator evaluator(loaded.problem());
-  Vector<Baseline> baselines = evaluate(evaluator, plan.strategy);
-  baselines[0].strategy = plan.strategy;
-  return baselines;
-}
-
-// From few micro-batches that the others repeat, exactly. Nothing where they do not; where one of two task orders might
-// fit into memory and not the other (Evaluator::details); or where preallocated buffers of transfers, which become more
-// with each micro-batch, may decide whether the plan fits.
-std::optional<SearchReport> report_of_few(const SimulatedSettings& settings, const Parallelism& parallelism,
-                                          const Problem& problem, Vector<std::string>& notes) {
-  const auto few = repeating_micro_batches(settings, parallelism, problem.settings.micro_batches, Extrapolation::exact);
-  if (!few) return std::nullopt;
-  Evaluator::Details details = few->details();
-  auto [bytes, buffers, exact] = few->memory_of_all();
-  if (few->evaluator().fullness(bytes) > 1 && parallelism.framework == "none") return std::nullopt;
-  constexpr double nearly = 0.97;
-  if (!exact && few->evaluator().fullness(bytes) > nearly) return std::nullopt;
-  details.memory_bytes = std::move(bytes);
-  details.transfer_buffers = buffers;
-  details.sources = few->sources();
-  SearchReport report = describe(problem, details, few->times());
-  report.predicted = few->makespan();
-  report.details["simulated_micro_batches"] = few->evaluator().builder().micro_batches();
-  notes.push_back(sharding_note(problem.settings, details.tasks));
-  return report;
-}
-
-std::optional<SearchReport> folded_report(Parallelism parallelism, const StrategyFile& file, const CostOptions& costs,
-                                          Vector<std::string>& notes) {
-  const std::optional<SimulatedSettings> settings = settings_of_some(parallelism, file, costs);
-  if (!settings) return std::nullopt;
-  SimulatedSettings::Iteration iteration(*settings, file.settings.micro_batches);
-  Evaluator& evaluator = iteration.evaluator();
-  const Problem& problem = evaluator.problem();
-  notes = {problem.kernels.busy_note()};
-  std::optional<SearchReport> report = report_of_few(*settings, parallelism, problem, notes);
-  if (!report) {
-    StrategyFile one = file;
-    one.strategy = settings->strategy();
-    const Evaluator::Details details = problem.settings.micro_batches > 1
-                                           ? evaluator.details(one.strategy, TaskOrder::one_forward_one_backward)
-                                           : evaluator.details_of_file(one);
-    report = describe(problem, details);
-    notes.push_back(sharding_note(problem.settings, details.tasks));
-  }
-  if (problem.replicas->count == 1 && costs.mode == CostMode::analytic)
-    report->lower_bound = lower_bound(problem, SearchSpace(problem.graph, problem.topology), evaluator.cost_model());
-  unfold(*report, *problem.replicas);
-  report->baselines = baselines_of_settings(parallelism, file, costs);
-  return report;
-}
-
 // What the file's provenance says that stays true when the strategy is simulated again: how it was found, unless it was
 // edited by hand, and keys of other programs. What a flag replaced is added to the note.
 Json kept_provenance(const StrategyFile& file, const SimulateOptions& options) {
@@ -214,21 +110,34 @@ void add_explained_costs(CommandResult& result, const Problem& problem, const St
   result.text += kernel_cost_text(kernels, problem.topology);
 }
 
-// Of a plan by settings, from some of its devices that stand for all; nothing where they do not.
-std::optional<CommandResult> folded_result(const PlanOfSettings& read, const CostOptions& costs, bool explain_costs) {
-  const Parallelism& parallelism = read.arguments.parallelism;
-  const StrategyFile& file = read.file;
-  Vector<std::string> notes;
-  std::optional<SearchReport> report = folded_report(parallelism, file, costs, notes);
-  if (!report) return std::nullopt;
-  report->algorithm = "simulate";
-  report->note = to_string(parallelism);
-  CommandResult result{report_to_json(*report), report_to_text(*report, file.graph, file.topology, file.strategy)};
-  for (const std::string& note : notes)
-    if (!note.empty()) result.notes.push_back(note);
-  if (explain_costs) {
+// From some devices that stand for all; nothing where they do not, or the file to be written needs all.
+std::optional<CommandResult> result_of_some(const PlanOfSettings& read, CostOptions costs,
+                                            const SimulateOptions& options) {
+  std::optional<PlanOfFile> found_in_file;
+  if (!options.from_settings()) {
+    if (!(found_in_file = plan_of_file(read.file))) return std::nullopt;
+    costs.precision = costs.precision.value_or(read.file.settings.precision);
+  }
+  const Parallelism& parallelism = found_in_file ? found_in_file->parallelism : read.arguments.parallelism;
+  const StrategyFile& file = found_in_file ? found_in_file->file : read.file;
+  if (!options.out.empty() && !needs_no_issue_order(file)) return std::nullopt;
+  std::optional<SettingsReport> found = settings_report(parallelism, file, costs);
+  if (!found) return std::nullopt;
+  SearchReport& report = found->report;
+  report.algorithm = "simulate";
+  if (options.from_settings()) report.note = to_string(parallelism);
+  report.origins = file.origins;
+  CommandResult result{report_to_json(report), report_to_text(report, file.graph, file.topology, file.strategy)};
+  result.notes = std::move(found->notes);
+  if (options.explain_costs || !options.out.empty()) {
     Loaded loaded = load({file.graph, file.topology, {}, file.settings}, costs);
-    add_explained_costs(result, loaded.problem(), file.strategy);
+    const Problem problem = loaded.problem();
+    if (options.explain_costs) add_explained_costs(result, problem, file.strategy);
+    if (!options.out.empty())
+      write_strategy(options.out, file.strategy, report, problem,
+                     problem.settings.micro_batches > 1 ? Schedule::one_forward_one_backward : Schedule::unstated, {},
+                     found->transfer_buffers,
+                     options.from_settings() ? Json::object() : kept_provenance(file, options));
   }
   add_argument_notes(result, read.arguments);
   return result;
@@ -274,9 +183,12 @@ void replace_by_flags(StrategyFile& file, const SimulateOptions& options) {
 }
 
 bool needs_all_devices(const SimulateOptions& options) {
-  return !options.out.empty() || !options.trace.empty() || !options.html.empty() || !options.measured.empty() ||
-         !options.background.empty();
+  return !options.trace.empty() || !options.html.empty() || !options.measured.empty() || !options.background.empty();
 }
+
+// Of a strategy file with more parts in an iteration some devices are simulated for all, where they can be, when it is
+// written and when it is read: all would take more than a second.
+constexpr int64_t most_parts_of_all = 100'000;
 
 // Memory is that of the order in which the strategy would run: the file's, or, where it is written and devices run
 // their tasks as these become ready, the simulated one.
@@ -298,7 +210,7 @@ void write_outputs_of(const SimulateOptions& options, const StrategyFile& file, 
   const auto is_of_two = [](const EdgeCollective& one) {
     return one.collective.holders.count() < least_collective_size;
   };
-  if (options.out.empty() ||
+  if (options.out.empty() || details.schedule ||
       std::none_of(details.tasks.collectives.begin(), details.tasks.collectives.end(), is_of_two)) {
     write_outputs(options.out, options.trace, file.strategy, report, evaluator, details, kept);
     return;
@@ -320,11 +232,12 @@ CommandResult run_simulate(const SimulateOptions& options) {
   const CostOptions costs =
       from_settings ? with_arguments(options.costs, read.arguments, file.graph.batch_size) : options.costs;
   replace_by_flags(file, options);
-  if (from_settings && !needs_all_devices(options))
-    if (const std::optional<CommandResult> result = folded_result(read, costs, options.explain_costs)) return *result;
+  const int64_t parts = parts_of_iteration(file.strategy, file.settings.micro_batches);
+  if (!needs_all_devices(options) && (parts > most_parts_of_all || (from_settings && options.out.empty())))
+    if (const std::optional<CommandResult> result = result_of_some(read, costs, options)) return *result;
   if (from_settings)
-    expect_room_for_simulation(parts_of_iteration(file.strategy, file.settings.micro_batches),
-                               "without --out, --trace, --html, --measured and --background some devices are simulated "
+    expect_room_for_simulation(parts,
+                               "without --trace, --html, --measured and --background some devices are simulated "
                                "for all where others do the same");
   const Topology topology = file.topology;
   const Background background(options.background, topology, options.costs);

@@ -4,7 +4,6 @@
 #include <cmath>
 #include <utility>
 
-#include "common/task_graph/issue_order.h"
 #include "common/task_graph/live_memory.h"
 #include "common/task_graph/sharded_units.h"
 #include "search/optimizer/alike_ranks.h"
@@ -75,9 +74,8 @@ Nanoseconds SimulatedMicroBatches::makespan() const {
 }
 
 MemoryModel::Needs SimulatedMicroBatches::memory(TransferBuffers buffers) {
-  const Vector<int> order =
-      buffers == TransferBuffers::preallocated ? details_.order : on_demand_issue_order(details_.tasks, details_.order);
-  return evaluator().memory_model().needs(details_.strategy, details_.tasks, order, buffers);
+  return evaluator().memory_model().needs(details_.strategy, details_.tasks, evaluator().issue_order(details_, buffers),
+                                          buffers);
 }
 
 Vector<int64_t> SimulatedMicroBatches::bytes(const MemoryModel::Needs& needs) {

@@ -16,6 +16,15 @@ namespace {
 // Tasks, costs, timeline and memory plan of a transformer's plan: 7.5 GB for 10.7 million parts
 // (docs/results/planning.md).
 constexpr int64_t bytes_of_part = 650;
+// Llama 3 405B with cp=16: 1.05 GB for 5.1 million tasks, and room for vectors that grow.
+constexpr int64_t bytes_of_task = 300;
+
+void expect_room(int64_t needed, const std::string& instead) {
+  const int64_t memory = machine_memory_bytes();
+  if (needed <= memory) return;
+  throw MachineError("a simulation of these devices and micro-batches needs about " + bytes_text(needed) +
+                     " of memory, this machine has " + bytes_text(memory) + "; " + instead);
+}
 
 // The least limit of the groups that the process is in, by cgroup v2: "0::/system.slice/job", each folder above it too.
 std::optional<int64_t> control_group_bytes() {
@@ -51,10 +60,9 @@ int64_t machine_memory_bytes() {
 }
 
 void expect_room_for_simulation(int64_t parts, const std::string& instead) {
-  const int64_t needed = parts * bytes_of_part, memory = machine_memory_bytes();
-  if (needed <= memory) return;
-  throw MachineError("a simulation of all devices and micro-batches needs about " + bytes_text(needed) +
-                     " of memory, this machine has " + bytes_text(memory) + "; " + instead);
+  expect_room(parts * bytes_of_part, instead);
 }
+
+void expect_room_for_tasks(int64_t tasks, const std::string& instead) { expect_room(tasks * bytes_of_task, instead); }
 
 }  // namespace ff

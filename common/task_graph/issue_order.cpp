@@ -6,7 +6,9 @@
 #include <tuple>
 #include <unordered_map>
 
+#include "common/micro_batches.h"
 #include "common/number_ranges.h"
+#include "common/task_graph/sharded_units.h"
 #include "common/task_graph/wiring.h"
 
 namespace ff {
@@ -185,6 +187,16 @@ Vector<int> without_transfers(const TaskGraph& graph, const Vector<int>& order) 
 
 }  // namespace
 
+Vector<OperatorId> last_operators(const TaskGraphBuilder& builder) {
+  Vector<OperatorId> last_of_group;
+  for (const ParameterGroup& group : builder.groups()) {
+    const auto last = std::find_if(group.operators.begin(), group.operators.end(),
+                                   [&](OperatorId op) { return builder.graph().operators[op].has_backward; });
+    last_of_group.push_back(last == group.operators.end() ? -1 : *last);
+  }
+  return last_of_group;
+}
+
 std::string task_name(const TaskGraphBuilder& builder, const TaskGraph& tasks, int index) {
   const Task& task = tasks.tasks[index];
   if (is_parameter_transfer(task.kind))  // "fc1/parameter_gradient/0@3-0": of unit 0, from device 3 to device 0
@@ -277,17 +289,6 @@ DefaultPlace default_place(const TaskGraphBuilder& builder, const TaskGraph& gra
   return result;
 }
 
-// Of each parameter group, whose backward task comes last; a group that is trained has one.
-Vector<OperatorId> last_operators(const TaskGraphBuilder& builder) {
-  Vector<OperatorId> last_of_group;
-  for (const ParameterGroup& group : builder.groups()) {
-    const auto last = std::find_if(group.operators.begin(), group.operators.end(),
-                                   [&](OperatorId op) { return builder.graph().operators[op].has_backward; });
-    last_of_group.push_back(last == group.operators.end() ? -1 : *last);
-  }
-  return last_of_group;
-}
-
 // Are tasks in the default order? Without sorting them, which takes long for the millions of a large cluster.
 bool are_in_default_order(const TaskGraphBuilder& builder, const TaskGraph& graph, const Vector<int>& tasks,
                           TransferBuffers buffers) {
@@ -309,6 +310,114 @@ Vector<int> default_issue_order(const TaskGraphBuilder& builder, const TaskGraph
   places.reserve(graph.tasks.size());
   for (const int t : graph.tasks.indices())
     places.emplace_back(default_place(builder, graph, graph.tasks[t], last_of_group, buffers), t);
+  std::sort(places.begin(), places.end());
+  Vector<int> order;
+  order.reserve(places.size());
+  for (const auto& [place, task] : places) order.push_back(task);
+  return order;
+}
+
+namespace {
+
+// When tasks are issued in a pipeline: with the pass that they belong to (PipelineSchedule).
+class PipelinePlaces {
+ public:
+  PipelinePlaces(const TaskGraphBuilder& builder, const TaskGraph& graph, const Strategy& strategy,
+                 const PipelineSchedule& schedule, TransferBuffers buffers)
+      : builder_(builder), graph_(graph), strategy_(strategy), schedule_(schedule), buffers_(buffers),
+        last_of_group_(last_operators(builder)) {}
+
+  struct Place {
+    int64_t start;
+    DefaultPlace in_pass;
+    auto operator<=>(const Place&) const = default;
+  };
+  Place of(const Task& task) const {
+    Place place{start_of(task), default_place(builder_, graph_, task, last_of_group_, buffers_)};
+    // Behind the updates of its group, so that it goes on while others are updated.
+    if (task.kind == TaskKind::parameter_all_gather && task.before_op < 0) {
+      Task update = task;
+      update.kind = TaskKind::update;
+      place.in_pass = default_place(builder_, graph_, update, last_of_group_, buffers_);
+      place.in_pass.transfer = 1;
+    }
+    return place;
+  }
+
+ private:
+  int64_t start_of(OperatorId op, Direction direction, int32_t part) const {
+    return schedule_.start_of(op, direction, micro_batch_of_part(builder_, strategy_, op, part));
+  }
+
+  int64_t start_of(const Task& task) const {
+    if (task.kind == TaskKind::recompute) return start_of(task.before_op, Direction::backward, task.before_part);
+    if (is_compute(task.kind)) return start_of(task.op, direction_of(task.kind), task.part);
+    if (is_reduction(task.kind)) {  // groups of parts are those of one micro-batch
+      const int groups = builder_.graph().operators[task.op].definition->statistics_groups(strategy_[task.op].degrees);
+      return schedule_.start_of(task.op, direction_of(task.kind), task.part / (groups / builder_.micro_batches()));
+    }
+    if (is_edge_transfer(task.kind) || is_edge_collective(task.kind)) return start_of_exchange(task);
+    if (task.kind == TaskKind::synchronization) return start_of_reduction(task);
+    if (task.kind == TaskKind::parameter_all_gather && task.before_op >= 0)
+      return start_of(task.before_op, task.round % 2 == 0 ? Direction::forward : Direction::backward, task.before_part);
+    return PipelineSchedule::after_all;
+  }
+
+  int64_t start_of_exchange(const Task& task) const {
+    const Edge& edge = builder_.edges()[task.edge];
+    const Direction direction = direction_of(task.kind);
+    const bool of_consumers = direction == Direction::backward || is_issued_for_reader(task.kind, buffers_);
+    const OperatorId op = of_consumers ? edge.consumer : edge.producer;
+    if (is_edge_transfer(task.kind))
+      return start_of(op, direction, of_consumers ? task.pair->consumer_part : task.pair->producer_part);
+    const Exchange& exchange = graph_.collectives[task.collective].exchange();
+    const auto [first, last] = std::minmax_element((of_consumers ? exchange.consumers : exchange.producers).begin(),
+                                                   (of_consumers ? exchange.consumers : exchange.producers).end());
+    return start_of(op, direction, of_consumers && direction == Direction::forward ? *first : *last);
+  }
+
+  int64_t start_of_reduction(const Task& task) const {
+    const int group = graph_.units[task.unit].group;
+    if (graph_.units[task.unit].owner != no_owner || graph_.reduces_after_backward(task))
+      return PipelineSchedule::after_all;
+    int micro_batch = builder_.micro_batches() - 1;
+    if (const ShardRounds rounds = shard_rounds(builder_, group); rounds.gradients)
+      micro_batch = rounds.micro_batch(task.round, Direction::backward);
+    int64_t last = PipelineSchedule::before_all;
+    for (const OperatorId op : builder_.groups()[group].operators) {
+      const Operator& user = builder_.graph().operators[op];
+      if (user.has_backward)
+        last = std::max(
+            last, schedule_.start_of(op, Direction::backward, has_micro_batches(*user.definition) ? micro_batch : -1));
+    }
+    return last;
+  }
+
+  const TaskGraphBuilder& builder_;
+  const TaskGraph& graph_;
+  const Strategy& strategy_;
+  const PipelineSchedule& schedule_;
+  const TransferBuffers buffers_;
+  const Vector<OperatorId> last_of_group_;
+};
+
+}  // namespace
+
+bool is_allowed(const TaskGraph& graph, const Vector<int>& order) {
+  Vector<int> place(graph.tasks.size());
+  for (const int i : order.indices()) place[order[i]] = i;
+  for (const int t : graph.tasks.indices())
+    for (int32_t s = graph.successor_begin[t]; s < graph.successor_begin[t + 1]; ++s)
+      if (place[graph.successors[s]] < place[t]) return false;
+  return true;
+}
+
+Vector<int> pipeline_issue_order(const TaskGraphBuilder& builder, const TaskGraph& graph, const Strategy& strategy,
+                                 const PipelineSchedule& schedule, TransferBuffers buffers) {
+  const PipelinePlaces places_of(builder, graph, strategy, schedule, buffers);
+  Vector<std::pair<PipelinePlaces::Place, int>> places;
+  places.reserve(graph.tasks.size());
+  for (const int t : graph.tasks.indices()) places.emplace_back(places_of.of(graph.tasks[t]), t);
   std::sort(places.begin(), places.end());
   Vector<int> order;
   order.reserve(places.size());
@@ -364,7 +473,6 @@ NamedOrder order_by_names(const TaskGraphBuilder& builder, const TaskGraph& grap
   if (result.named < result.counted) return result;
   // Of a transfer: that of its producer, or reader, and on which side of it.
   Vector<std::tuple<int64_t, int, TaskKey, int>> places;
-  Vector<int> place_in_order(graph.tasks.size());
   for (const int t : graph.tasks.indices()) {
     const Task& task = graph.tasks[t];
     const bool transfer = is_transfer(task.kind);
@@ -381,11 +489,9 @@ NamedOrder order_by_names(const TaskGraphBuilder& builder, const TaskGraph& grap
     places.emplace_back(place, late ? -1 : transfer ? 1 : 0, task.key, t);
   }
   std::sort(places.begin(), places.end());
-  for (const int i : places.indices()) place_in_order[std::get<3>(places[i])] = i;
-  for (const int t : graph.tasks.indices())
-    for (int32_t s = graph.successor_begin[t]; s < graph.successor_begin[t + 1]; ++s)
-      if (place_in_order[graph.successors[s]] < place_in_order[t]) return result;
-  for (const auto& [place, side, key, task] : places) result.order.push_back(task);
+  Vector<int> order;
+  for (const auto& [place, side, key, task] : places) order.push_back(task);
+  if (is_allowed(graph, order)) result.order = std::move(order);
   return result;
 }
 

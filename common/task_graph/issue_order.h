@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "common/task_graph/pipeline_schedule.h"
 #include "common/task_graph/task_graph.h"
 
 namespace ff {
@@ -22,6 +23,17 @@ std::string task_name(const TaskGraphBuilder& builder, const TaskGraph& tasks, i
 // last task that adds to it.
 Vector<int> default_issue_order(const TaskGraphBuilder& builder, const TaskGraph& tasks,
                                 TransferBuffers buffers = TransferBuffers::preallocated);
+// Of a pipeline's micro-batches: pass by pass, as passes begin in the schedule, in each the default order. Reductions of
+// gradients follow the last pass that they need; updates come after all passes, with sharded state the gathering of what
+// was updated right behind; what is computed once for all micro-batches, in front of all passes and after them.
+// `strategy` has the parts of all micro-batches. That each device does so is a part of the strategy (Schedule).
+Vector<int> pipeline_issue_order(const TaskGraphBuilder& builder, const TaskGraph& tasks, const Strategy& strategy,
+                                 const PipelineSchedule& schedule,
+                                 TransferBuffers buffers = TransferBuffers::preallocated);
+// Does each task come after those that it waits for? `order` has all of them.
+bool is_allowed(const TaskGraph& tasks, const Vector<int>& order);
+// [parameter group]: the operator whose backward task comes last; a group that is trained has one.
+Vector<OperatorId> last_operators(const TaskGraphBuilder& builder);
 // An order of all tasks, of all devices, changed to one for on-demand transfer buffers: what brings activations stands
 // right in front of the first task that reads them, every transfer of a gradient right after the task that computes
 // it.

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "common/kernels/converted_kernel.h"
+#include "common/micro_batches.h"
 #include "executor/transport/control_data.h"
 
 namespace ff {
@@ -15,15 +16,29 @@ Program::Program(const Graph& graph, Strategy strategy, const Vector<std::string
     : strategy_(std::move(strategy)), backend_(backend), transport_(transport), settings_(settings),
       builder_(graph, settings.of_strategy), tasks_(builder_.build(strategy_, transport.rank())),
       polls_(transport.size() > 1 && !transport.ordered()) {
-  NamedOrder named;
-  if (!issue_order.empty()) named = order_by_names(builder_, tasks_, issue_order, settings.transfer_buffers);
-  default_issue_order_ = issue_order.empty() || !all_ranks_fit(named);
-  const Vector<int> order = default_issue_order_ ? ff::default_issue_order(builder_, tasks_, settings.transfer_buffers)
-                                                 : std::move(named.order);
+  const Vector<int> order = order_of(issue_order);
   plan_ = plan_program(builder_, strategy_, tasks_, order,
                        {transport.rank(), state_buffers(settings.optimizer), transport.follows_backend(),
                         transport.ordered(), settings.transfer_buffers});
   bind();
+}
+
+Vector<int> Program::order_of(const Vector<std::string>& names) {
+  const TransferBuffers buffers = settings_.transfer_buffers;
+  if (settings_.of_strategy.schedule == Schedule::one_forward_one_backward) {
+    const int micro_batches = builder_.micro_batches();
+    const auto schedule = PipelineSchedule::of(graph(), of_one_micro_batch(graph(), strategy_, micro_batches),
+                                               micro_batches, transport_.size());
+    if (schedule) {
+      Vector<int> order = pipeline_issue_order(builder_, tasks_, strategy_, *schedule, buffers);
+      if (!is_allowed(tasks_, order)) throw InputError("the schedule 1f1b does not fit the tasks of this strategy");
+      return order;
+    }
+  }
+  NamedOrder named;
+  if (!names.empty()) named = order_by_names(builder_, tasks_, names, buffers);
+  default_issue_order_ = names.empty() || !all_ranks_fit(named);
+  return default_issue_order_ ? ff::default_issue_order(builder_, tasks_, buffers) : std::move(named.order);
 }
 
 bool Program::all_ranks_fit(const NamedOrder& named) const {

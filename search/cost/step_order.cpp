@@ -4,20 +4,30 @@
 #include <set>
 #include <utility>
 
+#include "common/task_graph/issue_order.h"
 #include "common/task_graph/late_reductions.h"
 #include "common/task_graph/sharded_units.h"
 
 namespace ff {
 namespace {
 
-// A device's first update waits for its reductions, and its others for the first.
-void update_after_reductions(const TaskGraph& tasks, FurtherSuccessors& further) {
+// A device's first update waits for its reductions, and its others for the first: in the order in which gradients are
+// reduced, that of the default and of pipelines.
+void update_after_reductions(const TaskGraph& tasks, const TaskGraphBuilder& builder, FurtherSuccessors& further) {
+  const Vector<OperatorId> last_of_group = last_operators(builder);
+  const auto place = [&](int update) {
+    const TaskKey key = tasks.tasks[update].key;
+    return std::pair(-last_of_group[subject_of(key)], key);
+  };
   std::map<DeviceId, int> first;
   for (const int t : tasks.tasks.indices())
     if (const Task& task = tasks.tasks[t]; task.kind == TaskKind::update) {
-      const auto [found, is_first] = first.try_emplace(task.device, t);
-      if (!is_first) further[found->second].push_back(t);
+      const auto [found, added] = first.try_emplace(task.device, t);
+      if (!added && place(t) < place(found->second)) found->second = t;
     }
+  for (const int t : tasks.tasks.indices())
+    if (const Task& task = tasks.tasks[t]; task.kind == TaskKind::update)
+      if (const int of_device = first.at(task.device); t != of_device) further[of_device].push_back(t);
   for (const int t : tasks.tasks.indices())
     if (const Task& task = tasks.tasks[t]; task.kind == TaskKind::synchronization)
       for (const DeviceId holder : tasks.holders(task))
@@ -49,7 +59,7 @@ void order_step(TaskGraph& tasks, const TaskGraphBuilder& builder, const Strateg
                 const FrameworkConventions& conventions) {
   FurtherSuccessors further;
   std::set<int> free;
-  if (conventions.clips_gradients) update_after_reductions(tasks, further);
+  if (conventions.clips_gradients) update_after_reductions(tasks, builder, further);
   if (conventions.gathers_for_forward) gather_before_forward(tasks, builder, strategy, further, free);
   if (const int beyond = conventions.late_reductions_beyond; beyond > 0) {
     const auto is_late = [&](const Task& task) {

@@ -6,7 +6,7 @@
 #include "common/errors.h"
 #include "common/recomputation.h"
 #include "common/task_graph/issue_order.h"
-#include "search/simulator/micro_batch_schedule.h"
+#include "common/task_graph/pipeline_schedule.h"
 
 namespace ff {
 namespace {
@@ -68,9 +68,12 @@ void shorten(StrategyFile& file, const ExplainedPart& part) {
   file.graph = graph_of_batch(graph_of_micro_batch(file.graph, part.of_all), part.micro_batches);
   file.settings.micro_batches = part.micro_batches;
   file.issue_order.clear();
+  if (!PipelineSchedule::of(file.graph, file.strategy, part.micro_batches, file.topology.devices.count()))
+    file.settings.schedule = Schedule::unstated;
 }
 
 Vector<std::string> shortened_issue_order(Evaluator& evaluator, const StrategyFile& file) {
+  if (file.settings.schedule != Schedule::unstated) return {};
   const Evaluator::Details details = evaluator.details(file.strategy, TaskOrder::one_forward_one_backward);
   return issue_order_names(evaluator.builder(), details.tasks, details.order);
 }

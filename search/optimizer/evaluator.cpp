@@ -19,6 +19,15 @@ bool moves_nothing(const TaskGraph& tasks) {
                       [](const Task& task) { return is_transfer(task.kind) || is_edge_collective(task.kind); });
 }
 
+// Of the devices whose tasks are simulated (Replicas::stand_ins).
+int64_t parts_of(const Strategy& strategy, const Vector<DeviceId>& stand_ins) {
+  int64_t parts = 0;
+  for (const Configuration& configuration : strategy)
+    parts += std::count_if(configuration.devices.begin(), configuration.devices.end(),
+                           [&](DeviceId device) { return stand_ins[device] == device; });
+  return parts;
+}
+
 }  // namespace
 
 Evaluator::Evaluator(const Problem& problem)
@@ -37,10 +46,27 @@ double Evaluator::fullness(const Vector<int64_t>& used) const {
   return most;
 }
 
+// Where parts could have many transfers each, by the tasks of one micro-batch.
+void Evaluator::expect_room(const Strategy& strategy, const Vector<DeviceId>& devices) const {
+  const std::string instead = "fewer devices or micro-batches need less";
+  const int64_t parts =
+      devices.empty() ? parts_of_iteration(strategy) : parts_of(strategy, problem_.replicas->stand_ins);
+  expect_room_for_simulation(parts, instead);
+  constexpr int64_t few = 1'000'000;
+  const int micro_batches = problem_.settings.micro_batches;
+  if (parts < few || micro_batches == 1) return;
+  StrategySettings of_one = problem_.settings;
+  of_one.micro_batches = 1;
+  TaskGraphBuilder builder(problem_.graph, of_one, builder_.replicas());
+  const TaskGraph tasks = builder.build(of_one_micro_batch(problem_.whole(), strategy, micro_batches), devices);
+  expect_room_for_tasks(micro_batches * tasks.tasks.count(), instead);
+}
+
 TaskGraph Evaluator::tasks_of(const Strategy& strategy) {
   const bool all = !problem_.replicas || problem_.replicas->stand_ins.empty();
-  if (all) expect_room_for_simulation(parts_of_iteration(strategy), "fewer devices or micro-batches need less");
-  TaskGraph tasks = all ? builder_.build(strategy) : builder_.build(strategy, problem_.replicas->devices_with_tasks());
+  const Vector<DeviceId> devices = all ? Vector<DeviceId>() : problem_.replicas->devices_with_tasks();
+  expect_room(strategy, devices);
+  TaskGraph tasks = builder_.build(strategy, devices);
   order_step(tasks, builder_, strategy, problem_.kernels.conventions());
   return tasks;
 }
@@ -50,14 +76,22 @@ Vector<TransferBuffers> Evaluator::transfer_buffers() const {
   return {TransferBuffers::preallocated, TransferBuffers::on_demand};
 }
 
-Evaluator::Memory Evaluator::memory(const Strategy& strategy, const TaskGraph& tasks, const Vector<int>& order,
+Vector<int> Evaluator::for_buffers(const Strategy& strategy, const TaskGraph& tasks, const IssueOrder& order,
+                                   TransferBuffers buffers) const {
+  if (buffers == TransferBuffers::preallocated) return order.tasks;
+  return order.schedule ? pipeline_issue_order(builder_, tasks, strategy, *order.schedule, buffers)
+                        : on_demand_issue_order(tasks, order.tasks);
+}
+
+Evaluator::Memory Evaluator::memory(const Strategy& strategy, const TaskGraph& tasks, const IssueOrder& order,
                                     const Deadline& deadline) {
-  Memory preallocated{{}, TransferBuffers::preallocated, order};
+  Memory preallocated{{}, TransferBuffers::preallocated, order.tasks};
   const bool one_plan = moves_nothing(tasks), no_time = deadline.left_s() < slowest_s_;
   const bool may_fit = (one_plan && !no_time) || fullness(memory_.of_parameters(strategy)) <= 1;
-  if (!may_fit && no_time && one_plan) return {memory_.bytes(strategy), TransferBuffers::preallocated, order, true};
-  if (!may_fit && no_time)
-    return {memory_.bytes(strategy), TransferBuffers::on_demand, on_demand_issue_order(tasks, order), true};
+  if (!may_fit && no_time) {
+    const TransferBuffers buffers = one_plan ? TransferBuffers::preallocated : TransferBuffers::on_demand;
+    return {memory_.bytes(strategy), buffers, for_buffers(strategy, tasks, order, buffers), true};
+  }
   MemoryModel::Needs needs;
   double at_least = std::numeric_limits<double>::infinity();
   const auto lay_out_preallocated = [&] {
@@ -65,7 +99,7 @@ Evaluator::Memory Evaluator::memory(const Strategy& strategy, const TaskGraph& t
     preallocated.bytes = needs.bytes();
   };
   if (may_fit && transfer_buffers()[0] == TransferBuffers::preallocated) {
-    needs = memory_.needs(strategy, tasks, order, TransferBuffers::preallocated);
+    needs = memory_.needs(strategy, tasks, order.tasks, TransferBuffers::preallocated);
     at_least = fullness(needs.bytes());
     if (one_plan || at_least <= 1) {
       lay_out_preallocated();
@@ -73,7 +107,7 @@ Evaluator::Memory Evaluator::memory(const Strategy& strategy, const TaskGraph& t
       if (one_plan || at_least <= 1) return preallocated;
     }
   }
-  Memory on_demand{{}, TransferBuffers::on_demand, on_demand_issue_order(tasks, order)};
+  Memory on_demand{{}, TransferBuffers::on_demand, for_buffers(strategy, tasks, order, TransferBuffers::on_demand)};
   on_demand.bytes = memory_.bytes(strategy, tasks, on_demand.order, TransferBuffers::on_demand);
   const double share = fullness(on_demand.bytes);
   if (share < at_least) return on_demand;
@@ -81,12 +115,11 @@ Evaluator::Memory Evaluator::memory(const Strategy& strategy, const TaskGraph& t
   return share < fullness(preallocated.bytes) ? on_demand : preallocated;
 }
 
-double Evaluator::exact_fullness(const Strategy& strategy, const TaskGraph& tasks, const Vector<int>& order) {
+double Evaluator::exact_fullness(const Strategy& strategy, const TaskGraph& tasks, const IssueOrder& order) {
   constexpr double fits_surely = 0.9;
   double least = std::numeric_limits<double>::infinity();
   for (const TransferBuffers buffers : transfer_buffers()) {
-    const Vector<int> issued = buffers == TransferBuffers::preallocated ? order : on_demand_issue_order(tasks, order);
-    MemoryModel::Needs needs = memory_.needs(strategy, tasks, issued, buffers);
+    MemoryModel::Needs needs = memory_.needs(strategy, tasks, for_buffers(strategy, tasks, order, buffers), buffers);
     Vector<int64_t> bytes = needs.bytes();
     if (const double live = fullness(bytes); live > fits_surely && live <= 1) {
       Vector<bool> nearly_full;
@@ -145,13 +178,12 @@ Prediction Evaluator::with_memory(const Details& details) {
   constexpr double far_below = 0.5;
   const double estimated = fullness(memory_.bytes(strategy));
   if (estimated < far_below || fullness(memory_.of_parameters()) > 1) return prediction(timeline.makespan, estimated);
-  Prediction best = prediction(timeline.makespan, exact_fullness(strategy, tasks, tasks_by_start(tasks, timeline)));
+  Prediction best = prediction(timeline.makespan, exact_fullness(strategy, tasks, {tasks_by_start(tasks, timeline)}));
   if (best.feasible() || problem_.settings.micro_batches == 1) return best;
   look();
-  for (const Timeline& timeline : one_forward_one_backward(strategy, tasks, costs)) {
-    const Vector<int> order = tasks_by_start(tasks, timeline);
+  for (const auto& [which, order, makespan] : one_forward_one_backward(strategy, tasks, costs)) {
     const Prediction other =
-        prediction(simulate_in_order(tasks, costs, order).makespan, exact_fullness(strategy, tasks, order));
+        prediction(simulate_in_order(tasks, costs, order.tasks).makespan, exact_fullness(strategy, tasks, order));
     if (better(other, best)) best = other;
     if (best.feasible()) break;
     look();
@@ -164,23 +196,39 @@ MicroBatchSchedule Evaluator::micro_batch_schedule(const Strategy& expanded, con
                                   problem_.topology.devices.count());
 }
 
-// Those that are tried.
-Vector<Passes> Evaluator::passes_of(const MicroBatchSchedule& schedule) const {
-  if (!schedule.order.empty()) return {Passes::fixed};
+std::optional<Evaluator::IssueOrder> Evaluator::pipeline_order(const Strategy& expanded, const TaskGraph& tasks) const {
+  const Graph& graph = problem_.whole();
+  const int micro_batches = problem_.settings.micro_batches;
+  std::optional<PipelineSchedule> schedule = PipelineSchedule::of(
+      graph, of_one_micro_batch(graph, expanded, micro_batches), micro_batches, problem_.topology.devices.count());
+  if (!schedule) return std::nullopt;
+  const auto shared = std::make_shared<const PipelineSchedule>(*std::move(schedule));
+  return IssueOrder{pipeline_issue_order(builder_, tasks, expanded, *shared), shared};
+}
+
+// Those that are tried where no order is fixed.
+Vector<Passes> Evaluator::passes() const {
   if (problem_.kernels.conventions().whole_passes) return {Passes::whole};
   return {Passes::whole, Passes::mixed};
 }
 
 // The fastest one first.
-Vector<Timeline> Evaluator::one_forward_one_backward(const Strategy& expanded, const TaskGraph& tasks,
-                                                     const TaskCosts& costs) const {
+Vector<Evaluator::Scheduled> Evaluator::one_forward_one_backward(const Strategy& expanded, const TaskGraph& tasks,
+                                                                 const TaskCosts& costs) const {
+  constexpr TaskOrder which = TaskOrder::one_forward_one_backward;
+  if (std::optional<IssueOrder> fixed = pipeline_order(expanded, tasks)) {
+    const Nanoseconds makespan = simulate_in_order(tasks, costs, fixed->tasks).makespan;
+    return {{which, *std::move(fixed), makespan}};
+  }
   const MicroBatchSchedule schedule = micro_batch_schedule(expanded, tasks);
-  Vector<Timeline> timelines;
-  for (const Passes passes : passes_of(schedule))
-    timelines.push_back(schedule_one_forward_one_backward(tasks, costs, schedule, passes));
-  std::stable_sort(timelines.begin(), timelines.end(),
-                   [](const Timeline& a, const Timeline& b) { return a.makespan < b.makespan; });
-  return timelines;
+  Vector<Scheduled> found;
+  for (const Passes one : passes()) {
+    const Timeline timeline = schedule_one_forward_one_backward(tasks, costs, schedule, one);
+    found.push_back({which, {tasks_by_start(tasks, timeline)}, timeline.makespan});
+  }
+  std::stable_sort(found.begin(), found.end(),
+                   [](const Scheduled& a, const Scheduled& b) { return a.makespan < b.makespan; });
+  return found;
 }
 
 Prediction Evaluator::estimate(const Strategy& of_one, double memory_scale) {
@@ -201,9 +249,11 @@ Evaluator::Details Evaluator::simulated(const Strategy& of_one) {
 
 Evaluator::Details Evaluator::simulated_one_forward_one_backward(const Strategy& of_one) {
   Details details = not_simulated(of_one);
-  details.order =
-      tasks_by_start(details.tasks, one_forward_one_backward(details.strategy, details.tasks, details.costs)[0]);
-  details.timeline = simulate_in_order(details.tasks, details.costs, details.order);
+  std::optional<IssueOrder> order = pipeline_order(details.strategy, details.tasks);
+  if (!order) order = one_forward_one_backward(details.strategy, details.tasks, details.costs)[0].order;
+  details.timeline = simulate_in_order(details.tasks, details.costs, order->tasks);
+  details.order = std::move(order->tasks);
+  details.schedule = std::move(order->schedule);
   details.fifo_order = false;
   details.task_order = TaskOrder::one_forward_one_backward;
   return details;
@@ -211,27 +261,33 @@ Evaluator::Details Evaluator::simulated_one_forward_one_backward(const Strategy&
 
 // The order that is the faster one: with so many further micro-batches, where all orders repeat themselves. Nothing
 // where more micro-batches could be in flight than there are.
-std::optional<Evaluator::Scheduled> Evaluator::one_forward_one_backward(const Details& details,
-                                                                        const Vector<int32_t>& micro_batches,
-                                                                        int further) const {
+std::optional<Evaluator::ScheduledOfSome> Evaluator::one_forward_one_backward(const Details& details,
+                                                                              const Vector<int32_t>& micro_batches,
+                                                                              int further) const {
   const auto& [strategy, tasks, costs] = std::tie(details.strategy, details.tasks, details.costs);
-  const MicroBatchSchedule schedule = micro_batch_schedule(strategy, tasks);
-  if (schedule.chunks <= 1 &&
-      *std::max_element(schedule.in_flight.begin(), schedule.in_flight.end()) == problem_.settings.micro_batches)
-    return std::nullopt;
-  Vector<Scheduled> orders;
-  for (const Passes passes : passes_of(schedule)) {
-    RepetitionWatch watch(micro_batches);
-    Scheduled& one = orders.emplace_back();
-    one.timeline = schedule_one_forward_one_backward(tasks, costs, schedule, passes, &watch);
-    const std::optional<Repetition> repetition = watch.found(tasks, Dependencies(tasks), one.timeline);
-    one.repeats = repetition && further % repetition->micro_batches == 0;
-    if (one.repeats) one.of_further = repetition->time_of(further);
+  if (std::optional<IssueOrder> fixed = pipeline_order(strategy, tasks)) {
+    if (fixed->schedule->chunks() == 1 && fixed->schedule->stages() >= problem_.settings.micro_batches)
+      return std::nullopt;
+    return ScheduledOfSome{.order = *std::move(fixed), .repeats = true};
   }
-  const bool all_repeat = std::all_of(orders.begin(), orders.end(), [](const Scheduled& one) { return one.repeats; });
-  const auto time = [&](const Scheduled& one) { return one.timeline.makespan + (all_repeat ? one.of_further : 0); };
-  Scheduled& fastest = *std::min_element(orders.begin(), orders.end(),
-                                         [&](const Scheduled& a, const Scheduled& b) { return time(a) < time(b); });
+  const MicroBatchSchedule schedule = micro_batch_schedule(strategy, tasks);
+  if (*std::max_element(schedule.in_flight.begin(), schedule.in_flight.end()) == problem_.settings.micro_batches)
+    return std::nullopt;
+  Vector<ScheduledOfSome> orders;
+  for (const Passes one : passes()) {
+    RepetitionWatch watch(micro_batches);
+    const Timeline timeline = schedule_one_forward_one_backward(tasks, costs, schedule, one, &watch);
+    const std::optional<Repetition> repetition = watch.found(tasks, Dependencies(tasks), timeline);
+    const bool repeats = repetition && further % repetition->micro_batches == 0;
+    orders.push_back(
+        {{tasks_by_start(tasks, timeline)}, timeline.makespan, repeats ? repetition->time_of(further) : 0, repeats});
+  }
+  const bool all_repeat =
+      std::all_of(orders.begin(), orders.end(), [](const ScheduledOfSome& one) { return one.repeats; });
+  const auto time = [&](const ScheduledOfSome& one) { return one.makespan + (all_repeat ? one.of_further : 0); };
+  ScheduledOfSome& fastest =
+      *std::min_element(orders.begin(), orders.end(),
+                        [&](const ScheduledOfSome& a, const ScheduledOfSome& b) { return time(a) < time(b); });
   fastest.repeats = all_repeat;
   return std::move(fastest);
 }
@@ -246,9 +302,10 @@ Evaluator::Details Evaluator::simulated_one_forward_one_backward(const Strategy&
   if (!copy_for_all(details.tasks, micro_batches, {count, further, of_two})) return details;
   // The first parts of an operator are those of the same micro-batches. Some kernels read the whole batch.
   details.costs = all.cost_model_.costs(details.tasks, all.expanded(of_one));
-  const std::optional<Scheduled> scheduled = one_forward_one_backward(details, micro_batches, further);
+  std::optional<ScheduledOfSome> scheduled = one_forward_one_backward(details, micro_batches, further);
   if (!scheduled) return details;
-  details.order = tasks_by_start(details.tasks, scheduled->timeline);
+  details.order = std::move(scheduled->order.tasks);
+  details.schedule = std::move(scheduled->order.schedule);
   RepetitionWatch watch(micro_batches);
   std::tie(details.timeline, details.repetition) =
       simulate_in_order(details.tasks, details.costs, details.order, &watch);
@@ -261,25 +318,28 @@ Evaluator::Details Evaluator::simulated_one_forward_one_backward(const Strategy&
 }
 
 // Those that are to be tried, the fastest first.
-Vector<std::pair<TaskOrder, Timeline>> Evaluator::other_orders(const Details& details, TaskOrder order,
-                                                               const Deadline& deadline) const {
+Vector<Evaluator::Scheduled> Evaluator::other_orders(const Details& details, TaskOrder order,
+                                                     const Deadline& deadline) const {
   const auto& [tasks, costs] = std::tie(details.tasks, details.costs);
   const auto has_time = [&] { return !deadline.passed(); };
-  Vector<std::pair<TaskOrder, Timeline>> timelines;
-  const auto add = [&](TaskOrder which, Timeline timeline) { timelines.emplace_back(which, std::move(timeline)); };
-  if (order == TaskOrder::critical_path || (order == TaskOrder::best && has_time()))
-    add(TaskOrder::critical_path, schedule_by_critical_path(tasks, costs, details.timeline));
-  if (order == TaskOrder::latest_start || (order == TaskOrder::best && has_time()))
+  Vector<Scheduled> orders;
+  const auto add = [&](TaskOrder which, const Timeline& timeline) {
+    orders.push_back({which, {tasks_by_start(tasks, timeline)}, timeline.makespan});
+  };
+  const bool all = order == TaskOrder::best;
+  std::optional<Timeline> critical;
+  if (order == TaskOrder::critical_path || (all && has_time())) {
+    critical = schedule_by_critical_path(tasks, costs, details.timeline);
+    add(TaskOrder::critical_path, *critical);
+  }
+  if (order == TaskOrder::latest_start || (all && has_time()))
     add(TaskOrder::latest_start, schedule_by_latest_start(tasks, costs, details.timeline));
-  if (order == TaskOrder::best && !timelines.empty() && has_time())
-    add(TaskOrder::latest_start, schedule_by_latest_start(tasks, costs, timelines[0].second));
-  if (order == TaskOrder::one_forward_one_backward ||
-      (order == TaskOrder::best && problem_.settings.micro_batches > 1 && has_time()))
-    for (Timeline& timeline : one_forward_one_backward(details.strategy, tasks, costs))
-      add(TaskOrder::one_forward_one_backward, std::move(timeline));
-  std::stable_sort(timelines.begin(), timelines.end(),
-                   [](const auto& a, const auto& b) { return a.second.makespan < b.second.makespan; });
-  return timelines;
+  if (all && critical && has_time()) add(TaskOrder::latest_start, schedule_by_latest_start(tasks, costs, *critical));
+  if (order == TaskOrder::one_forward_one_backward || (all && problem_.settings.micro_batches > 1 && has_time()))
+    for (Scheduled& one : one_forward_one_backward(details.strategy, tasks, costs)) orders.push_back(std::move(one));
+  std::stable_sort(orders.begin(), orders.end(),
+                   [](const Scheduled& a, const Scheduled& b) { return a.makespan < b.makespan; });
+  return orders;
 }
 
 void Evaluator::follow_order(Details& details) {
@@ -305,28 +365,29 @@ Evaluator::Details Evaluator::details(const Strategy& strategy, TaskOrder order,
   // Micro-batches in FIFO order may exceed memory where few in flight fit.
   std::optional<Memory> fifo;
   if (order == TaskOrder::best && problem_.settings.micro_batches > 1)
-    fifo = memory(details.strategy, details.tasks, ready_order, deadline);
+    fifo = memory(details.strategy, details.tasks, {ready_order}, deadline);
   const bool fifo_fits = !fifo || fullness(fifo->bytes) <= 1;
-  Vector<std::pair<TaskOrder, Timeline>> others = other_orders(details, order, deadline);
-  for (auto& [which, scheduled] : others) {
-    const Vector<int> other = tasks_by_start(details.tasks, std::exchange(scheduled, {}));
-    if (same_on_devices(details.tasks, ready_order, other)) continue;
-    Timeline timeline = simulate_in_order(details.tasks, details.costs, other);
+  const Vector<Scheduled> others = other_orders(details, order, deadline);
+  for (const Scheduled& other : others) {
+    const bool asked_for = order != TaskOrder::best;
+    if (!(asked_for && other.order.schedule) && same_on_devices(details.tasks, ready_order, other.order.tasks))
+      continue;
+    Timeline timeline = simulate_in_order(details.tasks, details.costs, other.order.tasks);
     // Less would hardly be seen, and the order in which tasks become ready is written in fewer lines.
     constexpr double worth_it = 0.995;
-    const bool asked_for = order != TaskOrder::best;
     if (!asked_for && fifo_fits && static_cast<double>(timeline.makespan) >= worth_it * static_cast<double>(to_beat))
       continue;
-    keep(memory(details.strategy, details.tasks, other, deadline));
-    const bool other_may_fit = !asked_for || &scheduled != &others.back().second;
+    keep(memory(details.strategy, details.tasks, other.order, deadline));
+    const bool other_may_fit = !asked_for || &other != &others.back();
     if (other_may_fit && fullness(details.memory_bytes) > 1) continue;
     details.timeline = std::move(timeline);
     details.fifo_order = false;
-    details.task_order = which;
+    details.task_order = other.which;
+    details.schedule = other.order.schedule;
     break;
   }
   if (details.fifo_order)
-    keep(fifo ? *std::move(fifo) : memory(details.strategy, details.tasks, ready_order, deadline));
+    keep(fifo ? *std::move(fifo) : memory(details.strategy, details.tasks, {ready_order}, deadline));
   slowest_details_s_ = std::max(slowest_details_s_, seconds_since(begin));
   return details;
 }
@@ -334,6 +395,18 @@ Evaluator::Details Evaluator::details(const Strategy& strategy, TaskOrder order,
 Evaluator::Details Evaluator::details_of_file(const StrategyFile& file) {
   Details details = simulated(file.strategy);
   const TransferBuffers buffers = details.transfer_buffers = file.transfer_buffers;
+  if (std::optional<IssueOrder> fixed; file.settings.schedule == Schedule::one_forward_one_backward &&
+                                       (fixed = pipeline_order(details.strategy, details.tasks))) {
+    details.order = for_buffers(details.strategy, details.tasks, *fixed, buffers);
+    if (!is_allowed(details.tasks, details.order))
+      throw InputError("the schedule 1f1b does not fit the tasks of this strategy");
+    details.schedule = std::move(fixed->schedule);
+    details.fifo_order = false;
+    details.task_order = TaskOrder::one_forward_one_backward;
+    details.timeline = simulate_in_order(details.tasks, details.costs, details.order);
+    details.memory_bytes = memory_.bytes(details.strategy, details.tasks, details.order, buffers);
+    return details;
+  }
   details.order = issue_order_from_names(builder_, details.tasks, file.issue_order, buffers);
   if (file.issue_order.empty() || details.order.empty()) {
     details.order = default_issue_order(builder_, details.tasks, buffers);

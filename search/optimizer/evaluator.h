@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "common/micro_batches.h"
+#include "common/task_graph/pipeline_schedule.h"
 #include "search/cost/memory.h"
 #include "search/cost/task_costs.h"
 #include "search/optimizer/prediction.h"
@@ -59,10 +60,11 @@ class Evaluator {
     bool memory_is_estimated = false;
     TransferBuffers transfer_buffers = TransferBuffers::preallocated;
     CostCounts sources;
-    Nanoseconds makespan_fifo = 0;           // with devices that run tasks as these become ready (paper, A3)
-    bool fifo_order = true;                  // the timeline is that one; else `order` is simulated
-    TaskOrder task_order = TaskOrder::fifo;  // which one that is; best: that of a file
-    std::optional<Repetition> repetition;    // of further micro-batches
+    Nanoseconds makespan_fifo = 0;                     // with devices that run tasks as these become ready (paper, A3)
+    bool fifo_order = true;                            // the timeline is that one; else `order` is simulated
+    TaskOrder task_order = TaskOrder::fifo;            // which one that is; best: that of a file
+    std::shared_ptr<const PipelineSchedule> schedule;  // of the order, where it is pipeline_issue_order
+    std::optional<Repetition> repetition;              // of further micro-batches
   };
   // Without memory: in FIFO order, without an order; in 1F1B order, without its sources and the makespan in FIFO order.
   Details simulated(const Strategy& strategy);
@@ -72,6 +74,10 @@ class Evaluator {
   // there are too few for it.
   Details simulated_one_forward_one_backward(const Strategy& strategy, Evaluator& all, const TaskGraph& of_two);
   TaskGraph tasks(const Strategy& strategy) { return tasks_of(expanded(strategy)); }
+  // The details' order, which is one for preallocated buffers, as it is with these.
+  Vector<int> issue_order(const Details& details, TransferBuffers buffers) const {
+    return for_buffers(details.strategy, details.tasks, {details.order, details.schedule}, buffers);
+  }
   // Memory is that of the order in which the simulator starts the tasks, with on-demand transfer buffers where it
   // does not fit with preallocated ones. TaskOrder::best: no further order is tried after the deadline. Where there is
   // less time left than an evaluation takes, the memory of what exceeds a device's by its parameters alone is estimated
@@ -125,11 +131,18 @@ class Evaluator {
     Vector<int> order;  // for them
     bool is_estimated = false;
   };
+  // An issue order for preallocated transfer buffers; and of which pipeline it is, if any.
+  struct IssueOrder {
+    Vector<int> tasks;
+    std::shared_ptr<const PipelineSchedule> schedule = {};
+  };
   Details not_simulated(const Strategy& strategy);  // tasks and costs
   // Of expanded strategies. Transfer buffers are on demand where parameters alone exceed a device's memory.
-  Memory memory(const Strategy& strategy, const TaskGraph& tasks, const Vector<int>& order, const Deadline& deadline);
+  Memory memory(const Strategy& strategy, const TaskGraph& tasks, const IssueOrder& order, const Deadline& deadline);
   // The same as a fraction of the fullest device's; where that is below nine tenths, of what lives at once.
-  double exact_fullness(const Strategy& strategy, const TaskGraph& tasks, const Vector<int>& order);
+  double exact_fullness(const Strategy& strategy, const TaskGraph& tasks, const IssueOrder& order);
+  Vector<int> for_buffers(const Strategy& strategy, const TaskGraph& tasks, const IssueOrder& order,
+                          TransferBuffers buffers) const;
 
   // The strategy and what `evaluate` found out about it.
   struct Kept {
@@ -141,20 +154,28 @@ class Evaluator {
   Prediction with_memory(const Details& details);
   // Of an expanded strategy: of all devices, or of those that stand for all (search/cost/replicas.h).
   TaskGraph tasks_of(const Strategy& strategy);
-  void look() const;  // at what is watched
+  void expect_room(const Strategy& expanded, const Vector<DeviceId>& devices) const;  // empty: all
+  void look() const;                                                                  // at what is watched
   MicroBatchSchedule micro_batch_schedule(const Strategy& expanded, const TaskGraph& tasks) const;
-  Vector<Passes> passes_of(const MicroBatchSchedule& schedule) const;
-  Vector<Timeline> one_forward_one_backward(const Strategy& expanded, const TaskGraph& tasks,
-                                            const TaskCosts& costs) const;
+  // Where the order is fixed: then it is the order of 1F1B.
+  std::optional<IssueOrder> pipeline_order(const Strategy& expanded, const TaskGraph& tasks) const;
+  Vector<Passes> passes() const;
+  // An order of tasks, and when it would end: exactly, or by list scheduling.
   struct Scheduled {
-    Timeline timeline;
-    Nanoseconds of_further = 0;  // micro-batches, if it repeats
-    bool repeats = false;        // and so do the others that are tried: then it is the fastest of all micro-batches
+    TaskOrder which;
+    IssueOrder order;
+    Nanoseconds makespan;
   };
-  std::optional<Scheduled> one_forward_one_backward(const Details& details, const Vector<int32_t>& micro_batches,
-                                                    int further) const;
-  Vector<std::pair<TaskOrder, Timeline>> other_orders(const Details& details, TaskOrder order,
-                                                      const Deadline& deadline) const;
+  Vector<Scheduled> one_forward_one_backward(const Strategy& expanded, const TaskGraph& tasks,
+                                             const TaskCosts& costs) const;
+  struct ScheduledOfSome {
+    IssueOrder order;
+    Nanoseconds makespan = 0, of_further = 0;  // of further micro-batches, if it repeats
+    bool repeats = false;  // and so do the others that are tried: then it is the fastest of all micro-batches
+  };
+  std::optional<ScheduledOfSome> one_forward_one_backward(const Details& details, const Vector<int32_t>& micro_batches,
+                                                          int further) const;
+  Vector<Scheduled> other_orders(const Details& details, TaskOrder order, const Deadline& deadline) const;
 
   Problem problem_;
   const SearchControl* watched_ = nullptr;

@@ -120,11 +120,6 @@ struct WaitingTask {
 // another; tasks without a pass come in between.
 class ReadyTasks {
  public:
-  // In this order. Must outlive the tasks.
-  void follow(const Vector<int32_t>& order) {
-    order_ = &order;
-    in_ = next_in_order();
-  }
   void expect(int pass) {
     if (pass >= left_.count()) left_.resize(pass + 1);
     ++left_[pass];
@@ -152,7 +147,7 @@ class ReadyTasks {
     const int pass = next.pass, task = next.tasks.top().task;
     next.tasks.pop();
     if (next.tasks.empty() && found != --ready_) std::swap(next, of_pass_[ready_]);
-    if (pass != none) in_ = --left_[pass] > 0 ? pass : order_ ? next_in_order() : none;
+    if (pass != none) in_ = --left_[pass] > 0 ? pass : none;
     return task;
   }
   // Begins with another one all the same. False if it is in none, or nothing of another one is ready.
@@ -170,19 +165,10 @@ class ReadyTasks {
     return -1;
   }
 
-  // Of those that have tasks: not backward passes of a stage that only prepares inputs.
-  int next_in_order() {
-    while (place_ < order_->count())
-      if (const int pass = (*order_)[place_++]; pass < left_.count() && left_[pass] > 0) return pass;
-    return none;
-  }
-
   Vector<OfPass> of_pass_;  // the first `ready_`, in any order, have tasks; the others keep their memory
   int ready_ = 0;           // few: of micro-batches that may be in flight
   Vector<int> left_;        // [pass]: tasks that have not started
   int in_ = none;
-  const Vector<int32_t>* order_ = nullptr;  // of passes
-  int place_ = 0;                           // there: the one after in_
 };
 
 // Tasks in the order of their events, as in simulate_full, but for those of a device, which wait for the device in a
@@ -205,11 +191,6 @@ class ListScheduling {
       tasks_.push_back({task.key, 0, 0, costs.duration[number], urgency[number], dependencies.predecessor_count[number],
                         occupies_device(task.kind) ? task.device : -1, pass});
     }
-  }
-
-  // [device]: its passes, in this order.
-  void follow(const Vector<Vector<int32_t>>& passes) {
-    for (const int device : passes.indices()) ready_on_[device].follow(passes[device]);
   }
 
   Timeline run() {
@@ -373,10 +354,9 @@ Timeline schedule_one_forward_one_backward(const TaskGraph& tasks, const TaskCos
     urgency.push_back(is_compute(kind) ? first - schedule.micro_batch[t] : 0);
   }
   Admission admission(tasks, schedule);
-  ListScheduling scheduling(tasks, Dependencies(tasks), costs, urgency, passes == Passes::fixed ? nullptr : &admission,
-                            passes == Passes::mixed ? nullptr : &schedule.pass, watch);
-  if (passes == Passes::fixed) scheduling.follow(schedule.order);
-  return scheduling.run();
+  return ListScheduling(tasks, Dependencies(tasks), costs, urgency, &admission,
+                        passes == Passes::mixed ? nullptr : &schedule.pass, watch)
+      .run();
 }
 
 Timeline simulate_in_order(const TaskGraph& tasks, const TaskCosts& costs, const Vector<int>& order) {

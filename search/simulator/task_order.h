@@ -35,14 +35,13 @@ Timeline schedule_by_latest_start(const TaskGraph& tasks, const TaskCosts& costs
 
 // Does a device go through with the pass of a micro-batch (MicroBatchSchedule::pass) before it begins with another one,
 // unless nothing else could run? Or may it compute for another one while a pass waits, for a collective for example?
-// Then others may have to wait for the pass. Or does it take its passes in the fixed order (MicroBatchSchedule::order),
-// and waits for the next one?
-enum class Passes { whole, mixed, fixed };
+// Then others may have to wait for the pass.
+enum class Passes { whole, mixed };
 
 // Urgent is backward work, then the earlier micro-batch. A device begins with a micro-batch only when fewer than
 // schedule.in_flight of them are on it: begun forward there and not done with backward. Where nothing could run because
 // of that limit, the earliest micro-batch that waits is let in. (PipeDream-Flush: Narayanan et al. 2021, ICML, "1F1B";
-// with one stage it is gradient accumulation.) In the fixed order nothing is limited but by the order.
+// with one stage it is gradient accumulation.) Stages in a row have a fixed order instead (pipeline_issue_order).
 Timeline schedule_one_forward_one_backward(const TaskGraph& tasks, const TaskCosts& costs,
                                            const MicroBatchSchedule& schedule, Passes passes,
                                            RepetitionWatch* watch = nullptr);

@@ -69,7 +69,7 @@ class Limits(unittest.TestCase):
         settings = "tp=8,pp=16,micro_batch=1,sharding=optimizer"
         flags = ("--graph", ROOT / "graphs/gpt-175b.json", "--topo", ROOT / "topologies/dgx-a100-128.json", "--cost",
                  "analytic", "--precision", "bf16", "--batch", 8 * 15000)
-        for command in (("simulate", "--settings", settings, "--out", "s.json"),
+        for command in (("simulate", "--settings", settings, "--trace", "t.json"),
                         ("--settings", settings)):
             is_search = command[0] != "simulate"
             done = run(BUILD / "ffsearch", *(() if is_search else command), *flags,
@@ -77,7 +77,7 @@ class Limits(unittest.TestCase):
                           "--out", "s.json") if is_search else ()), cwd=self.work)
             code, _, stderr = done
             self.assertEqual(code, 3, stderr)
-            self.assertIn("a simulation of all devices and micro-batches needs about ", stderr)
+            self.assertIn("a simulation of these devices and micro-batches needs about ", stderr)
             self.assertEqual(stderr.count("\n"), 1, stderr)
             self.assertEqual(list(self.work.iterdir()), [])
 

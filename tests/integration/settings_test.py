@@ -507,7 +507,34 @@ class Settings(unittest.TestCase):
                 done = subprocess.run([BUILD / "ffsearch", "simulate", "--strategy", "s.json", "--cost", "analytic"],
                                       cwd=self.work, capture_output=True, text=True)
                 self.assertEqual((done.returncode, done.stderr), (0, ""))
-                self.assertTrue(json.loads((self.work / "s.json").read_text())["issue_order"])
+                self.assertEqual(json.loads((self.work / "s.json").read_text())["schedule"], "1f1b")
+
+    def test_large_plans_are_saved_and_read_from_some_of_their_devices(self):
+        self.make_graph("llama", batch=4096)
+        self.program(BUILD / "ffsearch", "topology", "--preset", "dgx-a100-80gb", "--nodes", 4, "--out", "t.json",
+                     "--quiet")
+        # 16 micro-batches of 56 operators on 32 devices have 28,672 parts, 256 ones 458,752.
+        for micro_batch, some in ((16, False), (1, True)):
+            settings = f"tp=2,pp=1,micro_batch={micro_batch},sharding=optimizer"
+            predicted = self.simulate(settings, topology=self.work / "t.json")
+            written = json.loads((self.work / "s.json").read_text())
+            self.assertEqual(written["schedule"], "1f1b")
+            self.assertNotIn("issue_order", written)
+            self.assertEqual(written["provenance"]["predicted_us"], predicted["predicted_us"])
+            again = json.loads(self.program(BUILD / "ffsearch", "simulate", "--strategy", "s.json", "--cost", "analytic",
+                                            "--out", "again.json", "--json"))
+            for found in (predicted, again):
+                self.assertEqual("simulated_devices" in found, some)
+            for key in ("predicted_us", "memory_bytes", "collectives", "compute_us", "fits_memory"):
+                self.assertEqual(again[key], predicted[key], key)
+            rewritten = json.loads((self.work / "again.json").read_text())
+            for key in ("configurations", "schedule", "sharding", "micro_batches"):
+                self.assertEqual(rewritten[key], written[key])
+            exported = json.loads(self.program(BUILD / "ffsearch", "export", "--strategy", "s.json", "--for", "megatron",
+                                               "--cost", "analytic", "--json"))
+            self.assertTrue(exported["exact"])
+            self.assertEqual([exported[key] for key in ("predicted_us", "settings_predicted_us")],
+                             [predicted["predicted_us"]] * 2)
 
     def test_frameworks_follow_their_conventions(self):
         self.make_graph("llama", batch=16384)

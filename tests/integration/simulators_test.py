@@ -19,6 +19,10 @@ BUILD = pathlib.Path(sys.argv.pop(1) if len(sys.argv) > 1 else ROOT / "build/dev
 SEED = test_day()
 # A chain stops where half of its proposals passed without a better strategy, so that it makes 5,000 at least.
 PROPOSALS = 10000
+# Chains that start from settings (docs/algorithms.md#transformers) are in 1F1B order, or with gradients reduced after
+# backward: they are always simulated in full.
+WITHOUT_SETTINGS = ("--init", "best,data-parallel,random", "--micro-batches", 1, "--sharding", "none", "--recompute",
+                    "none")
 
 
 class Simulators(unittest.TestCase):
@@ -26,7 +30,8 @@ class Simulators(unittest.TestCase):
         command = [BUILD / "ffsearch", "--graph", ROOT / f"graphs/{network}.json",
                    "--topo", ROOT / "topologies/p100-1x4.json", "--batch-per-device", 64, "--cost", "analytic",
                    "--seed", SEED, "--proposals", PROPOSALS, "--chains", 4, "--threads", threads,
-                   "--simulator", simulator, "--out", os.devnull, "--json"]
+                   "--simulator", simulator, "--out", os.devnull, "--json",
+                   *(WITHOUT_SETTINGS if network.startswith("gpt") else ())]
         with tempfile.TemporaryDirectory() as folder:
             done = subprocess.run([str(word) for word in command], cwd=folder, capture_output=True, text=True,
                                   timeout=1200, check=False)

@@ -301,3 +301,31 @@ TEST_CASE("a strategy says how parameters are synchronized, unless by all-reduce
   CHECK(message_of<InputError>([&] { read(json); }) ==
         "s.json: /synchronization: found \"ring\"; known: all-reduce, parameter-server");
 }
+
+TEST_CASE("a strategy names the schedule of its micro-batches, where it has one") {
+  const Graph graph = blocks_graph();
+  const Topology topology = devices_on_a_switch(2);
+  StrategyFile file{graph, topology, data_parallel(graph, topology), {}, Json::object(), false};
+  const auto read = [](const Json& json) { return parse_strategy(parse_json(json.dump(), "s.json")); };
+  const auto error = [&](const Json& json) { return message_of<InputError>([&] { read(json); }); };
+  CHECK_FALSE(strategy_to_json(file).contains("schedule"));
+  file.settings.micro_batches = 2;
+  file.settings.schedule = Schedule::one_forward_one_backward;
+  Json json = strategy_to_json(file);
+  CHECK(json["schedule"] == "1f1b");
+  CHECK(read(json).settings == file.settings);
+  CHECK(strategy_to_json(read(json)) == json);
+  const std::string cannot = "s.json: /schedule: 1f1b is an order of two micro_batches or more, in stages";
+  Json changed = json;
+  changed["micro_batches"] = 1;
+  CHECK(error(changed).starts_with(cannot));
+  changed = json;
+  changed["configurations"].push_back({{"operators", "block2.fc"}, {"degrees", Json::object()}, {"devices", {0}}});
+  CHECK(error(changed).starts_with(cannot));
+  changed = json;
+  changed["issue_order"] = {"block1.fc/forward/0"};
+  CHECK(error(changed) == "s.json: /schedule: the file has an issue_order, which is another order of tasks");
+  changed = json;
+  changed["schedule"] = "1F1B";
+  CHECK(error(changed) == "s.json: /schedule: found \"1F1B\", expected \"1f1b\"");
+}

@@ -1,0 +1,150 @@
+#include "search/settings_report.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "search/command_outputs.h"
+#include "search/optimizer/lower_bound.h"
+#include "search/settings_prediction.h"
+
+namespace ff {
+namespace {
+
+// Of some devices, which stand for all: of some groups (optimizer/folding.h), or of some ranks of the groups that split
+// layers (alike_ranks.h), or of both. The plan with the settings of `file`; nothing where they cannot.
+std::optional<SimulatedSettings> settings_of_some(Parallelism& parallelism, const StrategyFile& file,
+                                                  const CostOptions& costs) {
+  if (!file.settings.sharding.empty()) return std::nullopt;
+  parallelism = completed(parallelism, file.graph, file.topology);
+  parallelism.synchronization = file.settings.synchronization;
+  SimulatedSettings settings(parallelism, file.graph, file.topology, costs, file.settings.recompute);
+  if (!settings.replicas()) return std::nullopt;
+  return settings;
+}
+
+// From the devices that were simulated to all that they stand for.
+void unfold(SearchReport& report, const Replicas& replicas) {
+  Vector<int64_t> memory_bytes(replicas.topology->devices.size(), 0);
+  for (const DeviceId simulated : replicas.devices.indices())
+    for (const DeviceId device : replicas.devices[simulated])
+      memory_bytes[device] = report.memory_bytes[replicas.stand_in(simulated)];
+  report.memory_bytes = std::move(memory_bytes);
+  report.transfer_bytes *= replicas.count;
+  report.compute *= replicas.count;
+  for (auto& [kind, use] : report.collectives) use.count *= replicas.count, use.time *= replicas.count;
+  for (int64_t* const count : {&report.sources.profile, &report.sources.measured, &report.sources.analytic})
+    *count *= replicas.count;
+  report.details["simulated_devices"] =
+      replicas.stand_ins.empty() ? replicas.devices.size() : replicas.devices_with_tasks().size();
+}
+
+// From few micro-batches that the others repeat, exactly. Nothing where they do not; where one of two task orders might
+// fit into memory and not the other (Evaluator::details); or where preallocated buffers of transfers, which become more
+// with each micro-batch, may decide whether the plan fits.
+std::optional<SettingsReport> report_of_few(const SimulatedSettings& settings, const Parallelism& parallelism,
+                                            const Problem& problem) {
+  const auto few = repeating_micro_batches(settings, parallelism, problem.settings.micro_batches, Extrapolation::exact);
+  if (!few) return std::nullopt;
+  Evaluator::Details details = few->details();
+  auto [bytes, buffers, exact] = few->memory_of_all();
+  if (few->evaluator().fullness(bytes) > 1 && parallelism.framework == "none") return std::nullopt;
+  constexpr double nearly = 0.97;
+  if (!exact && few->evaluator().fullness(bytes) > nearly) return std::nullopt;
+  details.memory_bytes = std::move(bytes);
+  details.transfer_buffers = buffers;
+  details.sources = few->sources();
+  SearchReport report = describe(problem, details, few->times());
+  report.predicted = few->makespan();
+  report.details["simulated_micro_batches"] = few->evaluator().builder().micro_batches();
+  return SettingsReport{std::move(report), buffers, {sharding_note(problem.settings, details.tasks)}};
+}
+
+}  // namespace
+
+std::optional<SettingsReport> settings_report(Parallelism parallelism, const StrategyFile& file,
+                                              const CostOptions& costs) {
+  const std::optional<SimulatedSettings> settings = settings_of_some(parallelism, file, costs);
+  if (!settings) return std::nullopt;
+  SimulatedSettings::Iteration iteration(*settings, file.settings.micro_batches);
+  Evaluator& evaluator = iteration.evaluator();
+  const Problem& problem = evaluator.problem();
+  std::optional<SettingsReport> found = report_of_few(*settings, parallelism, problem);
+  if (!found) {
+    StrategyFile one = file;
+    one.strategy = settings->strategy();
+    const Evaluator::Details details = problem.settings.micro_batches > 1
+                                           ? evaluator.details(one.strategy, TaskOrder::one_forward_one_backward)
+                                           : evaluator.details_of_file(one);
+    found = SettingsReport{
+        describe(problem, details), details.transfer_buffers, {sharding_note(problem.settings, details.tasks)}};
+  }
+  found->notes.push_back(problem.kernels.busy_note());
+  std::erase(found->notes, "");
+  SearchReport& report = found->report;
+  if (problem.replicas->count == 1 && costs.mode == CostMode::analytic)
+    report.lower_bound = lower_bound(problem, SearchSpace(problem.graph, problem.topology), evaluator.cost_model());
+  unfold(report, *problem.replicas);
+  report.baselines = baselines_of_settings(parallelism, file, costs);
+  return found;
+}
+
+Vector<Baseline> baselines_of_settings(const Parallelism& parallelism, const StrategyFile& file,
+                                       const CostOptions& costs) {
+  const int devices = file.topology.devices.count();
+  const int64_t samples = int64_t{devices} * file.settings.micro_batches;
+  if (file.graph.batch_size % samples != 0) return {};
+  Parallelism data_parallel = parallelism;  // with its framework's conventions
+  data_parallel.tensor = data_parallel.context = data_parallel.expert = 1;
+  data_parallel.expert_tensor = 0;
+  data_parallel.pipeline = data_parallel.chunks = 1;
+  data_parallel.layers.clear();
+  data_parallel.data = devices;
+  data_parallel.micro_batch = file.graph.batch_size / samples;
+  const auto evaluate = [&](Evaluator& evaluator, const Strategy& strategy) {
+    const Prediction prediction = evaluator.evaluate(strategy);
+    return Vector<Baseline>{{"data-parallel", prediction.makespan, prediction.feasible(), {}}};
+  };
+  if (const auto some = settings_of_some(data_parallel, file, costs)) {
+    SimulatedSettings::Iteration iteration(*some, file.settings.micro_batches);
+    return evaluate(iteration.evaluator(), some->strategy());
+  }
+  const ParallelPlan plan = plan_of(data_parallel, file.graph, file.topology);
+  Loaded loaded = load({file.graph, file.topology, {}, file.settings}, costs);
+  Evaluator evaluator(loaded.problem());
+  Vector<Baseline> baselines = evaluate(evaluator, plan.strategy);
+  baselines[0].strategy = plan.strategy;
+  return baselines;
+}
+
+bool needs_no_issue_order(const StrategyFile& file) {
+  return file.settings.micro_batches == 1 ||
+         PipelineSchedule::of(file.graph, file.strategy, file.settings.micro_batches, file.topology.devices.count());
+}
+
+std::optional<PlanOfFile> plan_of_file(const StrategyFile& file) {
+  const bool in_order = file.settings.micro_batches == 1 || file.settings.schedule != Schedule::unstated;
+  if (!file.issue_order.empty() || !in_order || !file.settings.sharding.empty()) return std::nullopt;
+  // Settings are those of a graph in f32: there full recomputation chooses its operators by their bytes.
+  PlanOfFile found{{}, file};
+  found.file.graph = with_activation_type(file.graph, DataType::f32);
+  try {
+    found.parallelism = nearest_parallelism(found.file.graph, file.topology, file.strategy, file.settings);
+    const ParallelPlan plan = plan_of(found.parallelism, found.file.graph, file.topology);
+    if (plan.strategy != file.strategy || plan.settings.micro_batches != file.settings.micro_batches ||
+        plan.settings.synchronization != file.settings.synchronization ||
+        plan.settings.overlaps_reductions != file.settings.overlaps_reductions)
+      return std::nullopt;
+  } catch (const InputError&) {
+    return std::nullopt;
+  }
+  return found;
+}
+
+Nanoseconds makespan_of_plan(const PlanOfFile& plan, CostOptions costs) {
+  costs.precision = costs.precision.value_or(plan.file.settings.precision);
+  const Parallelism own = completed(plan.parallelism, plan.file.graph, plan.file.topology);
+  const SimulatedSettings settings(own, plan.file.graph, plan.file.topology, costs, plan.file.settings.recompute);
+  return simulated_micro_batches(settings, own, plan.file.settings.micro_batches, Extrapolation::exact)->makespan();
+}
+
+}  // namespace ff

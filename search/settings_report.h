@@ -1,0 +1,42 @@
+// The report of a plan by settings (optimizer/parallelism.h), from some of its devices that stand for all: for large
+// plans, of which all devices would take minutes and the memory of a large machine.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "search/cost/kernel_costs.h"
+#include "search/optimizer/parallelism.h"
+#include "search/problem_files.h"
+#include "search/report/summary.h"
+
+namespace ff {
+
+struct SettingsReport {
+  SearchReport report;
+  TransferBuffers transfer_buffers = TransferBuffers::preallocated;
+  Vector<std::string> notes;
+};
+
+// Of the plan with the settings of `file`, whose graph is in f32. Nothing where no devices stand for others.
+std::optional<SettingsReport> settings_report(Parallelism parallelism, const StrategyFile& file,
+                                              const CostOptions& costs);
+
+// Data parallelism with as many micro-batches; nothing where a device would have less than a sample of them.
+Vector<Baseline> baselines_of_settings(const Parallelism& parallelism, const StrategyFile& file,
+                                       const CostOptions& costs);
+
+// The settings that a strategy file's plan is exactly of, with its order of tasks; nothing where there are none, or an
+// issue order of its own. The file as settings_report reads it.
+struct PlanOfFile {
+  Parallelism parallelism;
+  StrategyFile file;
+};
+std::optional<PlanOfFile> plan_of_file(const StrategyFile& file);
+// Its iteration time; of all devices where none stands for another.
+Nanoseconds makespan_of_plan(const PlanOfFile& plan, CostOptions costs);
+
+// Does a strategy file without an issue order say all of these settings? With several micro-batches by its schedule.
+bool needs_no_issue_order(const StrategyFile& file);
+
+}  // namespace ff

@@ -1,0 +1,63 @@
+#include "tests/support/random_settings.h"
+
+#include <algorithm>
+#include <fstream>
+#include <memory>
+
+#include "search/import/transformer_config.h"
+
+namespace ff {
+
+Graph tiny_transformer(int64_t samples) {
+  auto file = std::make_shared<Json>(Json::parse(std::ifstream(FF_SOURCE_DIR "/graphs/llama-tiny.json")));
+  for (Json& op : (*file)["operators"])
+    if (op["type"] == "multi_head_attention") op["attributes"]["key_value_heads"] = 4;
+  return parse_graph(JsonPlace(std::move(file), "llama-tiny.json"), samples);
+}
+
+Graph tiny_tied_transformer(int64_t samples) {
+  constexpr const char* config =
+      R"({"model_type":"gpt2","vocab_size":96,"n_layer":4,"n_embd":32,"n_head":4,"n_positions":64,)"
+      R"("activation_function":"gelu_new"})";
+  const TransformerGraph imported = import_transformer(parse_json(config, "config.json"), samples, 16);
+  return parse_graph(parse_json(imported.graph.dump(), "graph"), samples);
+}
+
+Graph tiny_mixture(int64_t samples) {
+  constexpr const char* config =
+      R"({"model_type":"mixtral","hidden_act":"silu","hidden_size":32,"num_hidden_layers":4,"num_attention_heads":4,)"
+      R"("num_key_value_heads":4,"intermediate_size":64,"vocab_size":64,"max_position_embeddings":64,)"
+      R"("rms_norm_eps":1e-05,"num_local_experts":4,"num_experts_per_tok":2})";
+  const TransformerGraph imported = import_transformer(parse_json(config, "config.json"), samples, 16);
+  return parse_graph(parse_json(imported.graph.dump(), "graph"), samples);
+}
+
+Topology committed_topology(const std::string& name) {
+  return load_topology(FF_SOURCE_DIR "/topologies/" + name + ".json");
+}
+
+std::optional<Parallelism> random_settings(RandomSource& random, const Graph& graph, int devices, bool has_experts) {
+  Parallelism result;
+  if (has_experts) result.expert = 1 << random.between(0, 2);
+  result.tensor = 1 << random.between(0, 2);
+  result.pipeline = 1 << random.between(0, 2);
+  result.context = 1 << std::max<int64_t>(0, random.between(-2, has_experts ? 1 : 2));
+  if (has_experts && random.between(0, 1) == 1) result.expert_tensor = 1 << random.between(0, 2);
+  if (devices % (result.of_layer() * result.pipeline) != 0) return std::nullopt;
+  result.data = devices / (result.of_layer() * result.pipeline);
+  if (graph.batch_size % result.data != 0) return std::nullopt;
+  result.micro_batch = graph.batch_size / result.data / (1 << random.between(0, 2));
+  if (result.micro_batch == 0 || graph.batch_size % (result.data * result.micro_batch) != 0) return std::nullopt;
+  constexpr Synchronization kinds[] = {Synchronization::all_reduce, Synchronization::sharded_optimizer,
+                                       Synchronization::sharded_gradients, Synchronization::sharded_parameters};
+  result.synchronization = kinds[random.between(0, 3)];
+  result.recompute = random.between(0, 1) == 1 ? Recomputation::full : Recomputation::none;
+  if (random.between(0, 1) == 1) result.overlaps_reductions = random.between(0, 1) == 1;
+  if (random.between(0, 1) == 1) return result;
+  constexpr const char* frameworks[] = {"megatron", "fsdp", "composer", "deepspeed", "internevo"};
+  result.framework = frameworks[random.between(0, 4)];  // two devices exchange by collectives
+  if (is_sharded(result.synchronization) && random.between(0, 1) == 1) result.shard_group = 1 << random.between(0, 3);
+  return result;
+}
+
+}  // namespace ff
