@@ -74,8 +74,8 @@ std::string_view sharding_name(Synchronization synchronization);
 // Throws InputError for anything else, and for shards of what a parameter server has.
 Synchronization with_sharding(Synchronization synchronization, const std::string& sharding);
 
-// In which order each device runs the tasks of several micro-batches: as the file's issue order says, or as tasks become
-// ready; or pass by pass in the fixed order of a pipeline (task_graph/pipeline_schedule.h).
+// In which order each device runs the tasks of several micro-batches: as the file's issue order says, or as tasks
+// become ready; or pass by pass in the fixed order of a pipeline (task_graph/pipeline_schedule.h).
 enum class Schedule : uint8_t { unstated, one_forward_one_backward };
 std::string_view to_string(Schedule schedule);
 

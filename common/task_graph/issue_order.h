@@ -23,9 +23,9 @@ std::string task_name(const TaskGraphBuilder& builder, const TaskGraph& tasks, i
 // last task that adds to it.
 Vector<int> default_issue_order(const TaskGraphBuilder& builder, const TaskGraph& tasks,
                                 TransferBuffers buffers = TransferBuffers::preallocated);
-// Of a pipeline's micro-batches: pass by pass, as passes begin in the schedule, in each the default order. Reductions of
-// gradients follow the last pass that they need; updates come after all passes, with sharded state the gathering of what
-// was updated right behind; what is computed once for all micro-batches, in front of all passes and after them.
+// Of a pipeline's micro-batches: pass by pass, as passes begin in the schedule, in each the default order. Reductions
+// of gradients follow the last pass that they need; updates come after all passes, with sharded state the gathering of
+// what was updated right behind; what is computed once for all micro-batches, in front of all passes and after them.
 // `strategy` has the parts of all micro-batches. That each device does so is a part of the strategy (Schedule).
 Vector<int> pipeline_issue_order(const TaskGraphBuilder& builder, const TaskGraph& tasks, const Strategy& strategy,
                                  const PipelineSchedule& schedule,

@@ -30,14 +30,13 @@ StagesToTheEnd stages_to_the_end(const Graph& graph, const Strategy& strategy, c
 // in turn, then those that are left. With v = 1 it begins with p-1-r of them. With more, interleaved, the micro-batches
 // are a multiple of p; forward and backward, a device takes p micro-batches through a chunk before it takes them
 // through its next one, and begins with 2 (p-1-r) + (v-1) p passes, with all of them where there are p micro-batches.
-// One stage accumulates gradients: forward and backward of one micro-batch after the other. That is an order for plans in
-// which all devices have a part of each operator; where operators are on devices of their own, others may do better.
+// One stage accumulates gradients: forward and backward of one micro-batch after the other. That is an order for plans
+// in which all devices have a part of each operator; where operators are on devices of their own, others may do better.
 class PipelineSchedule {
  public:
-  // Nothing where stages are not in a row or chunks differ in number; for one stage with operators on some of its devices;
-  // with several chunks and micro-batches that are no
-  // multiple of the stages; where statistics are those of all micro-batches together. `strategy` is that of one
-  // micro-batch.
+  // Nothing where stages are not in a row or chunks differ in number; for one stage with operators on some of its
+  // devices; with several chunks and micro-batches that are no multiple of the stages; where statistics are those of
+  // all micro-batches together. `strategy` is that of one micro-batch.
   static std::optional<PipelineSchedule> of(const Graph& graph, const Strategy& strategy, int micro_batches,
                                             int device_count);
 

@@ -30,9 +30,9 @@ struct ProgramSettings {
 
 class Program {
  public:
-  // The strategy's devices are the transport's ranks, which all make their programs at once. A schedule of the strategy's
-  // settings comes before an issue order; one that does not fit the task graph is replaced by the default one, on all
-  // ranks.
+  // The strategy's devices are the transport's ranks, which all make their programs at once. A schedule of the
+  // strategy's settings comes before an issue order; one that does not fit the task graph is replaced by the default
+  // one, on all ranks.
   Program(const Graph& graph, Strategy strategy, const Vector<std::string>& issue_order, Backend& backend,
           Transport& transport, const ProgramSettings& settings);
   ~Program();

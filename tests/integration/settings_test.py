@@ -521,8 +521,8 @@ class Settings(unittest.TestCase):
             self.assertEqual(written["schedule"], "1f1b")
             self.assertNotIn("issue_order", written)
             self.assertEqual(written["provenance"]["predicted_us"], predicted["predicted_us"])
-            again = json.loads(self.program(BUILD / "ffsearch", "simulate", "--strategy", "s.json", "--cost", "analytic",
-                                            "--out", "again.json", "--json"))
+            again = json.loads(self.program(BUILD / "ffsearch", "simulate", "--strategy", "s.json", "--out",
+                                            "again.json", "--cost", "analytic", "--json"))
             for found in (predicted, again):
                 self.assertEqual("simulated_devices" in found, some)
             for key in ("predicted_us", "memory_bytes", "collectives", "compute_us", "fits_memory"):
@@ -530,8 +530,8 @@ class Settings(unittest.TestCase):
             rewritten = json.loads((self.work / "again.json").read_text())
             for key in ("configurations", "schedule", "sharding", "micro_batches"):
                 self.assertEqual(rewritten[key], written[key])
-            exported = json.loads(self.program(BUILD / "ffsearch", "export", "--strategy", "s.json", "--for", "megatron",
-                                               "--cost", "analytic", "--json"))
+            exported = json.loads(self.program(BUILD / "ffsearch", "export", "--strategy", "s.json", "--for",
+                                               "megatron", "--cost", "analytic", "--json"))
             self.assertTrue(exported["exact"])
             self.assertEqual([exported[key] for key in ("predicted_us", "settings_predicted_us")],
                              [predicted["predicted_us"]] * 2)
