@@ -10,6 +10,7 @@
 #include "search/plan_by_settings.h"
 #include "search/report/html/report.h"
 #include "search/report/trace.h"
+#include "search/settings_report.h"
 #include "search/simulation_room.h"
 
 namespace ff {
@@ -200,6 +201,11 @@ Found find_strategy(const std::string& algorithm, Evaluator& evaluator, const Se
   return found;
 }
 
+std::string no_chains_note(const PlanBySettings& plan, const Topology& topology) {
+  return to_string(plan.parallelism) + "; no chains, as a simulation of all " +
+         std::to_string(topology.devices.size()) + " devices takes too long";
+}
+
 // A large plan as it is: chains would see few of its neighbours.
 Found without_chains(const PlanBySettings& plan, Evaluator& evaluator, const AlgorithmSettings& settings,
                      const CommandContext& context) {
@@ -217,12 +223,49 @@ Found without_chains(const PlanBySettings& plan, Evaluator& evaluator, const Alg
   context.best_known.found(found.strategy, evaluator.prediction(found.details));
   SearchReport& report = found.report = describe(problem, found.details);
   report.algorithm = "mcmc";
-  report.note = to_string(plan.parallelism) + "; no chains, as a simulation of all " +
-                std::to_string(problem.topology.devices.size()) + " devices takes too long";
+  report.note = no_chains_note(plan, problem.topology);
   report.details["settings"] = to_string(plan.parallelism);
   report.seed = settings.search.seed;
   report.elapsed_s = report.total_s = seconds_since(begin);
   return found;
+}
+
+// The same from some of the devices, which stand for all; nothing where all of them are asked for, or none stands for
+// another.
+std::optional<CommandResult> from_some_devices(const PlanBySettings& plan, const GraphAndTopology& files,
+                                               const SearchOptions& options, const SettingsChoice& chosen,
+                                               std::chrono::steady_clock::time_point start) {
+  const bool needs_all = !options.trace.empty() || !options.html.empty() || !options.background.empty() ||
+                         !options.files.annotations.empty() || options.settings.task_order;
+  if (needs_all) return std::nullopt;
+  const auto begin = std::chrono::steady_clock::now();
+  StrategyFile file{files.graph, files.topology, plan.strategy, {}, Json::object()};
+  file.settings = plan.settings;
+  if (!needs_no_issue_order(file)) return std::nullopt;
+  if (file.settings.micro_batches > 1) file.settings.schedule = Schedule::one_forward_one_backward;
+  const std::optional<PlanOfFile> exact = plan_of_file(file);
+  if (!exact) return std::nullopt;
+  CostOptions costs = options.costs;
+  costs.precision = costs.precision.value_or(file.settings.precision);
+  std::optional<SettingsReport> found = settings_report(exact->parallelism, exact->file, costs);
+  if (!found) return std::nullopt;
+  SearchReport& report = found->report;
+  report.algorithm = "mcmc";
+  report.note = no_chains_note(plan, files.topology);
+  report.details["settings"] = to_string(plan.parallelism);
+  report.seed = options.settings.search.seed;
+  report.chosen = chosen;
+  report.elapsed_s = seconds_since(begin);
+  report.total_s = seconds_since(start);
+  Loaded loaded = load({exact->file.graph, exact->file.topology, {}, file.settings}, costs);
+  if (!options.out.empty())
+    write_strategy(options.out, plan.strategy, report, loaded.problem(), file.settings.schedule, {},
+                   found->transfer_buffers, Json::object());
+  CommandResult result{report_to_json(report), report_to_text(report, files.graph, files.topology, plan.strategy)};
+  result.notes = std::move(found->notes);
+  if (!options.report.empty()) write_json_file(options.report, result.json);
+  if (!options.out.empty()) result.text += "written to " + options.out + "\n";
+  return result;
 }
 
 // Is mcmc to start from settings? Where the user says nothing of what its chains start from, and does not ask for the
@@ -294,6 +337,8 @@ CommandResult run_search(const SearchOptions& options, const CommandContext& con
   if (plan) {
     files.settings = plan->settings;
     chosen = {.micro_batches = !decided.micro_batches, .recompute = !decided.recompute, .sharding = !decided.sharding};
+    if (plan->large)
+      if (std::optional<CommandResult> result = from_some_devices(*plan, files, options, chosen, start)) return *result;
   } else if (options.choose.any()) {
     files.settings = choose_settings(files, options.costs, options.settings, options.choose, context.stop);
   }

@@ -74,7 +74,7 @@ class Limits(unittest.TestCase):
             is_search = command[0] != "simulate"
             done = run(BUILD / "ffsearch", *(() if is_search else command), *flags,
                        *(("--micro-batches", 15000, "--sharding", "optimizer", "--recompute", "none", "--budget", "1s",
-                          "--out", "s.json") if is_search else ()), cwd=self.work)
+                          "--schedule", "1f1b", "--out", "s.json") if is_search else ()), cwd=self.work)
             code, _, stderr = done
             self.assertEqual(code, 3, stderr)
             self.assertIn("a simulation of these devices and micro-batches needs about ", stderr)

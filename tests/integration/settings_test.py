@@ -536,6 +536,16 @@ class Settings(unittest.TestCase):
             self.assertEqual([exported[key] for key in ("predicted_us", "settings_predicted_us")],
                              [predicted["predicted_us"]] * 2)
 
+    def test_searches_for_large_plans_simulate_some_of_their_devices(self):
+        found = json.loads(self.program(BUILD / "ffsearch", "--graph", ROOT / "graphs/gpt-1.7b.json", "--topo",
+                                        ROOT / "topologies/dgx-a100-8.json", "--batch", 512, "--micro-batches", 8,
+                                        "--precision", "bf16", "--cost", "analytic", "--out", "s.json", "--json"))
+        self.assertLess(found["simulated_devices"], 64)
+        self.assertIn("no chains", found["note"])
+        again = json.loads(self.program(BUILD / "ffsearch", "simulate", "--strategy", "s.json", "--cost", "analytic",
+                                        "--json"))
+        self.assertEqual(again["predicted_us"], found["predicted_us"])
+
     def test_frameworks_follow_their_conventions(self):
         self.make_graph("llama", batch=16384)
         times = {}
