@@ -320,7 +320,8 @@ Evaluator::Details Evaluator::simulated_one_forward_one_backward(const Strategy&
 // Those that are to be tried, the fastest first.
 Vector<Evaluator::Scheduled> Evaluator::other_orders(const Details& details, TaskOrder order,
                                                      const Deadline& deadline) const {
-  const auto& [tasks, costs] = std::tie(details.tasks, details.costs);
+  const TaskGraph& tasks = details.tasks;
+  const TaskCosts& costs = details.costs;
   const auto has_time = [&] { return !deadline.passed(); };
   Vector<Scheduled> orders;
   const auto add = [&](TaskOrder which, const Timeline& timeline) {
