@@ -101,18 +101,15 @@ Choice parse_choice(const JsonPlace& file, const std::string& key, Choice otherw
               suggestion(text, {std::string(to_string(otherwise)), std::string(to_string(other))}));
 }
 
-// `of_micro_batch`: the graph; nothing where there is one micro-batch.
-void parse_schedule(const JsonPlace& place, const std::optional<Graph>& of_micro_batch, StrategyFile& file) {
+void parse_schedule(const JsonPlace& place, StrategyFile& file) {
   const std::string word = place.as_string(), known(to_string(Schedule::one_forward_one_backward));
   if (word != known) place.fail("found \"" + word + "\", expected \"" + known + '"');
   if (!file.issue_order.empty()) place.fail("the file has an issue_order, which is another order of tasks");
-  if (!of_micro_batch ||
-      !PipelineSchedule::of(*of_micro_batch, file.strategy, file.settings.micro_batches, file.topology.devices.count()))
+  if (!PipelineSchedule::of(file))
     place.fail(
         "1f1b is an order of two micro_batches or more, in stages of other devices that follow one another, or with "
-        "all "
-        "operators on all devices; with equally many chunks of operators in each stage, with several chunks a multiple "
-        "of the stages as micro-batches, and without statistics of all micro-batches");
+        "all operators on all devices; with equally many chunks of operators in each stage, with several chunks a "
+        "multiple of the stages as micro-batches, and without statistics of all micro-batches");
   file.settings.schedule = Schedule::one_forward_one_backward;
 }
 
@@ -143,7 +140,7 @@ StrategyFile parse_strategy(const JsonPlace& place) {
   file.origins = std::move(configurations.origins);
   if (const auto order = place.find("issue_order"))
     for (const JsonPlace& name : order->items()) file.issue_order.push_back(name.as_string());
-  if (const auto schedule = place.find("schedule")) parse_schedule(*schedule, of_micro_batch, file);
+  if (const auto schedule = place.find("schedule")) parse_schedule(*schedule, file);
   file.transfer_buffers = parse_choice(place, "transfer_buffers", TransferBuffers::preallocated,
                                        TransferBuffers::on_demand, {{"roomy", "preallocated"}, {"brief", "on_demand"}});
   file.settings.synchronization = parse_choice(place, "synchronization", Synchronization::all_reduce,

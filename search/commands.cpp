@@ -56,13 +56,11 @@ CommandResult run_edit(const EditOptions& options) {
 
 namespace {
 
-// Of a plan in its own order; of settings with several micro-batches in 1F1B order.
-Evaluator::Details predicted(const CostOptions& costs, const StrategyFile& file, bool by_settings) {
+// In the plan's own order.
+Nanoseconds makespan_of_file(const StrategyFile& file, const CostOptions& costs) {
+  if (const std::optional<PlanOfFile> plan = plan_of_file(file)) return makespan_of_plan(*plan, costs);
   Loaded loaded = load({file.graph, file.topology, {}, file.settings}, costs);
-  Evaluator evaluator(loaded.problem());
-  return by_settings && file.settings.micro_batches > 1
-             ? evaluator.details(file.strategy, TaskOrder::one_forward_one_backward)
-             : evaluator.details_of_file(file);
+  return Evaluator(loaded.problem()).details_of_file(file).timeline.makespan;
 }
 
 }  // namespace
@@ -82,7 +80,6 @@ CommandResult run_export(const ExportOptions& options) {
   } catch (const InputError& error) {
     throw InputError(options.strategy + ": " + error.what());
   }
-  nearest.issue_order.clear();
   FrameworkSettings settings =
       framework_settings(options.framework, parallelism, file.graph, transformer_layers(file.graph).count(),
                          options.costs.precision.value_or(file.settings.precision));
@@ -99,13 +96,9 @@ CommandResult run_export(const ExportOptions& options) {
     settings.not_there.push_back("sharding " + written_sharding(file.settings) + ": the settings have " +
                                  written_sharding(nearest.settings) + " for all layers");
   if (!others.empty()) settings.not_there.push_back("other splits or devices: " + joined_names(others));
-  const std::optional<PlanOfFile> exact = plan_of_file(file);
-  nearest.settings.schedule = Schedule::one_forward_one_backward;
-  const std::optional<PlanOfFile> of_settings = plan_of_file(nearest);
-  const Nanoseconds own = exact ? makespan_of_plan(*exact, options.costs)
-                                : predicted(options.costs, file, false).timeline.makespan,
-                    by_settings = of_settings ? makespan_of_plan(*of_settings, options.costs)
-                                              : predicted(options.costs, nearest, true).timeline.makespan;
+  nearest.graph = graph;
+  const Nanoseconds own = makespan_of_file(file, options.costs),
+                    by_settings = makespan_of_plan({parallelism, nearest}, options.costs);
   Json json = {{"for", options.framework},
                {"settings", to_string(parallelism)},
                {"text", settings.text},

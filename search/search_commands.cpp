@@ -245,9 +245,7 @@ std::optional<CommandResult> from_some_devices(const PlanBySettings& plan, const
   if (file.settings.micro_batches > 1) file.settings.schedule = Schedule::one_forward_one_backward;
   const std::optional<PlanOfFile> exact = plan_of_file(file);
   if (!exact) return std::nullopt;
-  CostOptions costs = options.costs;
-  costs.precision = costs.precision.value_or(file.settings.precision);
-  std::optional<SettingsReport> found = settings_report(exact->parallelism, exact->file, costs);
+  std::optional<SettingsReport> found = settings_report(exact->parallelism, exact->file, options.costs);
   if (!found) return std::nullopt;
   SearchReport& report = found->report;
   report.algorithm = "mcmc";
@@ -257,10 +255,7 @@ std::optional<CommandResult> from_some_devices(const PlanBySettings& plan, const
   report.chosen = chosen;
   report.elapsed_s = seconds_since(begin);
   report.total_s = seconds_since(start);
-  Loaded loaded = load({exact->file.graph, exact->file.topology, {}, file.settings}, costs);
-  if (!options.out.empty())
-    write_strategy(options.out, plan.strategy, report, loaded.problem(), file.settings.schedule, {},
-                   found->transfer_buffers, Json::object());
+  if (!options.out.empty()) write_plan(options.out, exact->file, *found, options.costs);
   CommandResult result{report_to_json(report), report_to_text(report, files.graph, files.topology, plan.strategy)};
   result.notes = std::move(found->notes);
   if (!options.report.empty()) write_json_file(options.report, result.json);

@@ -10,6 +10,12 @@
 namespace ff {
 namespace {
 
+// The plan with the settings of `file`, in its precision where no flag says another.
+SimulatedSettings simulated_settings(const Parallelism& completed, const StrategyFile& file, CostOptions costs) {
+  costs.precision = costs.precision.value_or(file.settings.precision);
+  return {completed, file.graph, file.topology, costs, file.settings.recompute};
+}
+
 // Of some devices, which stand for all: of some groups (optimizer/folding.h), or of some ranks of the groups that split
 // layers (alike_ranks.h), or of both. The plan with the settings of `file`; nothing where they cannot.
 std::optional<SimulatedSettings> settings_of_some(Parallelism& parallelism, const StrategyFile& file,
@@ -17,7 +23,7 @@ std::optional<SimulatedSettings> settings_of_some(Parallelism& parallelism, cons
   if (!file.settings.sharding.empty()) return std::nullopt;
   parallelism = completed(parallelism, file.graph, file.topology);
   parallelism.synchronization = file.settings.synchronization;
-  SimulatedSettings settings(parallelism, file.graph, file.topology, costs, file.settings.recompute);
+  SimulatedSettings settings = simulated_settings(parallelism, file, costs);
   if (!settings.replicas()) return std::nullopt;
   return settings;
 }
@@ -62,7 +68,7 @@ std::optional<SettingsReport> report_of_few(const SimulatedSettings& settings, c
 }  // namespace
 
 std::optional<SettingsReport> settings_report(Parallelism parallelism, const StrategyFile& file,
-                                              const CostOptions& costs) {
+                                              const CostOptions& costs, bool compared) {
   const std::optional<SimulatedSettings> settings = settings_of_some(parallelism, file, costs);
   if (!settings) return std::nullopt;
   SimulatedSettings::Iteration iteration(*settings, file.settings.micro_batches);
@@ -84,8 +90,17 @@ std::optional<SettingsReport> settings_report(Parallelism parallelism, const Str
   if (problem.replicas->count == 1 && costs.mode == CostMode::analytic)
     report.lower_bound = lower_bound(problem, SearchSpace(problem.graph, problem.topology), evaluator.cost_model());
   unfold(report, *problem.replicas);
-  report.baselines = baselines_of_settings(parallelism, file, costs);
+  if (compared) report.baselines = baselines_of_settings(parallelism, file, costs);
   return found;
+}
+
+void write_plan(const std::string& out, const StrategyFile& file, const SettingsReport& found, const CostOptions& costs,
+                const Json& kept) {
+  Loaded loaded = load({file.graph, file.topology, {}, file.settings}, costs);
+  const Problem problem = loaded.problem();
+  write_strategy(out, file.strategy, found.report, problem,
+                 file.settings.micro_batches > 1 ? Schedule::one_forward_one_backward : Schedule::unstated, {},
+                 found.transfer_buffers, kept);
 }
 
 Vector<Baseline> baselines_of_settings(const Parallelism& parallelism, const StrategyFile& file,
@@ -117,8 +132,7 @@ Vector<Baseline> baselines_of_settings(const Parallelism& parallelism, const Str
 }
 
 bool needs_no_issue_order(const StrategyFile& file) {
-  return file.settings.micro_batches == 1 ||
-         PipelineSchedule::of(file.graph, file.strategy, file.settings.micro_batches, file.topology.devices.count());
+  return file.settings.micro_batches == 1 || PipelineSchedule::of(file);
 }
 
 std::optional<PlanOfFile> plan_of_file(const StrategyFile& file) {
@@ -140,10 +154,9 @@ std::optional<PlanOfFile> plan_of_file(const StrategyFile& file) {
   return found;
 }
 
-Nanoseconds makespan_of_plan(const PlanOfFile& plan, CostOptions costs) {
-  costs.precision = costs.precision.value_or(plan.file.settings.precision);
+Nanoseconds makespan_of_plan(const PlanOfFile& plan, const CostOptions& costs) {
   const Parallelism own = completed(plan.parallelism, plan.file.graph, plan.file.topology);
-  const SimulatedSettings settings(own, plan.file.graph, plan.file.topology, costs, plan.file.settings.recompute);
+  const SimulatedSettings settings = simulated_settings(own, plan.file, costs);
   return simulated_micro_batches(settings, own, plan.file.settings.micro_batches, Extrapolation::exact)->makespan();
 }
 

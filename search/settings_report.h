@@ -19,8 +19,12 @@ struct SettingsReport {
 };
 
 // Of the plan with the settings of `file`, whose graph is in f32. Nothing where no devices stand for others.
+// `compared`: with data parallelism.
 std::optional<SettingsReport> settings_report(Parallelism parallelism, const StrategyFile& file,
-                                              const CostOptions& costs);
+                                              const CostOptions& costs, bool compared = true);
+// The strategy file, for which needs_no_issue_order. `kept` as in write_strategy.
+void write_plan(const std::string& out, const StrategyFile& file, const SettingsReport& found, const CostOptions& costs,
+                const Json& kept = Json::object());
 
 // Data parallelism with as many micro-batches; nothing where a device would have less than a sample of them.
 Vector<Baseline> baselines_of_settings(const Parallelism& parallelism, const StrategyFile& file,
@@ -34,7 +38,7 @@ struct PlanOfFile {
 };
 std::optional<PlanOfFile> plan_of_file(const StrategyFile& file);
 // Its iteration time; of all devices where none stands for another.
-Nanoseconds makespan_of_plan(const PlanOfFile& plan, CostOptions costs);
+Nanoseconds makespan_of_plan(const PlanOfFile& plan, const CostOptions& costs);
 
 // Does a strategy file without an issue order say all of these settings? With several micro-batches by its schedule.
 bool needs_no_issue_order(const StrategyFile& file);

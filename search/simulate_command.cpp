@@ -111,33 +111,27 @@ void add_explained_costs(CommandResult& result, const Problem& problem, const St
 }
 
 // From some devices that stand for all; nothing where they do not, or the file to be written needs all.
-std::optional<CommandResult> result_of_some(const PlanOfSettings& read, CostOptions costs,
+std::optional<CommandResult> result_of_some(const PlanOfSettings& read, const CostOptions& costs,
                                             const SimulateOptions& options) {
   std::optional<PlanOfFile> found_in_file;
-  if (!options.from_settings()) {
-    if (!(found_in_file = plan_of_file(read.file))) return std::nullopt;
-    costs.precision = costs.precision.value_or(read.file.settings.precision);
-  }
+  if (!options.from_settings() && !(found_in_file = plan_of_file(read.file))) return std::nullopt;
   const Parallelism& parallelism = found_in_file ? found_in_file->parallelism : read.arguments.parallelism;
   const StrategyFile& file = found_in_file ? found_in_file->file : read.file;
   if (!options.out.empty() && !needs_no_issue_order(file)) return std::nullopt;
-  std::optional<SettingsReport> found = settings_report(parallelism, file, costs);
+  std::optional<SettingsReport> found = settings_report(parallelism, file, costs, options.compared);
   if (!found) return std::nullopt;
   SearchReport& report = found->report;
   report.algorithm = "simulate";
   if (options.from_settings()) report.note = to_string(parallelism);
   report.origins = file.origins;
+  if (!options.out.empty())
+    write_plan(options.out, file, *found, costs,
+               options.from_settings() ? Json::object() : kept_provenance(file, options));
   CommandResult result{report_to_json(report), report_to_text(report, file.graph, file.topology, file.strategy)};
   result.notes = std::move(found->notes);
-  if (options.explain_costs || !options.out.empty()) {
+  if (options.explain_costs) {
     Loaded loaded = load({file.graph, file.topology, {}, file.settings}, costs);
-    const Problem problem = loaded.problem();
-    if (options.explain_costs) add_explained_costs(result, problem, file.strategy);
-    if (!options.out.empty())
-      write_strategy(options.out, file.strategy, report, problem,
-                     problem.settings.micro_batches > 1 ? Schedule::one_forward_one_backward : Schedule::unstated, {},
-                     found->transfer_buffers,
-                     options.from_settings() ? Json::object() : kept_provenance(file, options));
+    add_explained_costs(result, loaded.problem(), file.strategy);
   }
   add_argument_notes(result, read.arguments);
   return result;

@@ -22,10 +22,8 @@ Vector<int> stages_of(const Strategy& strategy, int device_count) {
   return stage;
 }
 
-int StagesToTheEnd::most() const { return *std::max_element(depth.begin(), depth.end()); }
-
 StagesToTheEnd stages_to_the_end(const Graph& graph, const Strategy& strategy, const Vector<int>& stage) {
-  StagesToTheEnd result{Vector<int>(graph.operators.size(), 1), Vector<bool>(graph.operators.size(), false)};
+  StagesToTheEnd result{1, Vector<int>(graph.operators.size(), 1), Vector<bool>(graph.operators.size(), false)};
   Vector<int>& depth = result.depth;
   const auto change = [&](OperatorId a, OperatorId b) {
     return stage[strategy[a].devices[0]] != stage[strategy[b].devices[0]] ? 1 : 0;
@@ -43,6 +41,7 @@ StagesToTheEnd stages_to_the_end(const Graph& graph, const Strategy& strategy, c
     depth[op] = latest;
     result.beside[op] = true;
   }
+  result.count = *std::max_element(depth.begin(), depth.end());
   return result;
 }
 
@@ -146,7 +145,6 @@ std::optional<PipelineSchedule> PipelineSchedule::of(const Graph& graph, const S
   if (micro_batches < 2 || mixes_micro_batches(graph)) return std::nullopt;
   PipelineSchedule schedule;
   schedule.stages_ = stages_to_the_end(graph, strategy, stages_of(strategy, device_count));
-  schedule.count_ = schedule.stages_.most();
   Vector<std::set<int>> stages(device_count);
   for (const OperatorId op : graph.operator_ids())
     if (has_micro_batches(*graph.operators[op].definition))
@@ -163,12 +161,15 @@ std::optional<PipelineSchedule> PipelineSchedule::of(const Graph& graph, const S
   return schedule;
 }
 
+std::optional<PipelineSchedule> PipelineSchedule::of(const StrategyFile& file) {
+  return of(file.graph, file.strategy, file.settings.micro_batches, file.topology.devices.count());
+}
+
 int64_t PipelineSchedule::start_of(OperatorId op, Direction direction, int micro_batch) const {
   const bool forward = direction == Direction::forward;
   if (micro_batch < 0) return forward ? before_all : after_all;
   // Backward of what is beside the path has its inputs long before the pass that it would begin.
-  const int pass = (2 * micro_batch + (forward || stages_.beside[op] ? 0 : 1)) * stages() + stages_.depth[op] - 1;
-  return starts_[pass];
+  return starts_[stages_.pass_of(op, stages_.beside[op] ? Direction::forward : direction, micro_batch)];
 }
 
 }  // namespace ff

@@ -17,10 +17,14 @@ namespace ff {
 Vector<int> stages_of(const Strategy& strategy, int device_count);
 
 struct StagesToTheEnd {
+  int count = 1;
   Vector<int> depth;  // [operator]: of its longest path to the end, its own stage included
   // [operator]: not on a path through the last stage, as losses of layers. It belongs where its inputs are made.
   Vector<bool> beside;
-  int most() const;  // stages
+  // A pass is a number: (2 micro_batch + (0 forward, 1 backward)) count + stages to the end - 1.
+  int pass_of(OperatorId op, Direction direction, int micro_batch) const {
+    return (2 * micro_batch + (direction == Direction::backward ? 1 : 0)) * count + depth[op] - 1;
+  }
 };
 // `stage`: stages_of.
 StagesToTheEnd stages_to_the_end(const Graph& graph, const Strategy& strategy, const Vector<int>& stage);
@@ -40,22 +44,21 @@ class PipelineSchedule {
   static std::optional<PipelineSchedule> of(const Graph& graph, const Strategy& strategy, int micro_batches,
                                             int device_count);
 
-  int chunks() const { return chunks_; }                             // of each device
-  const Vector<Vector<int32_t>>& passes() const { return passes_; }  // [device]: in its order
-  // A pass is a number: (2 micro_batch + (0 forward, 1 backward)) stages + stages to the end - 1.
-  int stages() const { return count_; }
+  static std::optional<PipelineSchedule> of(const StrategyFile& file);
 
-  // When a pass begins if forward takes 1 and backward 2 in every stage: what comes after it begins later, and the
-  // passes of a device in their order.
-  int64_t start_of_pass(int pass) const { return starts_[pass]; }
-  // Of the pass in which an operator is computed for a micro-batch. An operator that is computed once for all
-  // (micro-batch -1) has its forward before all passes and backward after them.
+  int chunks() const { return chunks_; }                             // of each device
+  const Vector<Vector<int32_t>>& passes() const { return passes_; }  // [device]: in its order (StagesToTheEnd::pass_of)
+  int stages() const { return stages_.count; }
+
+  // When the pass begins in which an operator is computed for a micro-batch, if forward takes 1 and backward 2 in every
+  // stage: what comes after it begins later, and the passes of a device in their order. An operator that is computed
+  // once for all (micro-batch -1) has its forward before all passes and backward after them.
   static constexpr int64_t before_all = -1, after_all = std::numeric_limits<int64_t>::max();
   int64_t start_of(OperatorId op, Direction direction, int micro_batch) const;
 
  private:
   StagesToTheEnd stages_;
-  int count_ = 0, chunks_ = 0;
+  int chunks_ = 0;
   Vector<Vector<int32_t>> passes_;
   Vector<int64_t> starts_;  // [pass]
 };

@@ -68,8 +68,7 @@ void shorten(StrategyFile& file, const ExplainedPart& part) {
   file.graph = graph_of_batch(graph_of_micro_batch(file.graph, part.of_all), part.micro_batches);
   file.settings.micro_batches = part.micro_batches;
   file.issue_order.clear();
-  if (!PipelineSchedule::of(file.graph, file.strategy, part.micro_batches, file.topology.devices.count()))
-    file.settings.schedule = Schedule::unstated;
+  if (!PipelineSchedule::of(file)) file.settings.schedule = Schedule::unstated;
 }
 
 Vector<std::string> shortened_issue_order(Evaluator& evaluator, const StrategyFile& file) {

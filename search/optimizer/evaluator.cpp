@@ -181,9 +181,9 @@ Prediction Evaluator::with_memory(const Details& details) {
   Prediction best = prediction(timeline.makespan, exact_fullness(strategy, tasks, {tasks_by_start(tasks, timeline)}));
   if (best.feasible() || problem_.settings.micro_batches == 1) return best;
   look();
-  for (const auto& [which, order, makespan] : one_forward_one_backward(strategy, tasks, costs)) {
-    const Prediction other =
-        prediction(simulate_in_order(tasks, costs, order.tasks).makespan, exact_fullness(strategy, tasks, order));
+  for (Scheduled& one : one_forward_one_backward(strategy, tasks, costs)) {
+    const double share = exact_fullness(strategy, tasks, one.order);
+    const Prediction other = prediction(take_in_order(one, tasks, costs).makespan, share);
     if (better(other, best)) best = other;
     if (best.feasible()) break;
     look();
@@ -217,18 +217,23 @@ Vector<Evaluator::Scheduled> Evaluator::one_forward_one_backward(const Strategy&
                                                                  const TaskCosts& costs) const {
   constexpr TaskOrder which = TaskOrder::one_forward_one_backward;
   if (std::optional<IssueOrder> fixed = pipeline_order(expanded, tasks)) {
-    const Nanoseconds makespan = simulate_in_order(tasks, costs, fixed->tasks).makespan;
-    return {{which, *std::move(fixed), makespan}};
+    Timeline timeline = simulate_in_order(tasks, costs, fixed->tasks);
+    return {{which, *std::move(fixed), std::move(timeline)}};
   }
   const MicroBatchSchedule schedule = micro_batch_schedule(expanded, tasks);
   Vector<Scheduled> found;
   for (const Passes one : passes()) {
-    const Timeline timeline = schedule_one_forward_one_backward(tasks, costs, schedule, one);
-    found.push_back({which, {tasks_by_start(tasks, timeline)}, timeline.makespan});
+    Timeline timeline = schedule_one_forward_one_backward(tasks, costs, schedule, one);
+    found.push_back({which, {tasks_by_start(tasks, timeline)}, std::move(timeline)});
   }
   std::stable_sort(found.begin(), found.end(),
-                   [](const Scheduled& a, const Scheduled& b) { return a.makespan < b.makespan; });
+                   [](const Scheduled& a, const Scheduled& b) { return a.timeline.makespan < b.timeline.makespan; });
   return found;
+}
+
+Timeline Evaluator::take_in_order(Scheduled& scheduled, const TaskGraph& tasks, const TaskCosts& costs) {
+  return scheduled.order.schedule ? std::move(scheduled.timeline)
+                                  : simulate_in_order(tasks, costs, scheduled.order.tasks);
 }
 
 Prediction Evaluator::estimate(const Strategy& of_one, double memory_scale) {
@@ -249,11 +254,10 @@ Evaluator::Details Evaluator::simulated(const Strategy& of_one) {
 
 Evaluator::Details Evaluator::simulated_one_forward_one_backward(const Strategy& of_one) {
   Details details = not_simulated(of_one);
-  std::optional<IssueOrder> order = pipeline_order(details.strategy, details.tasks);
-  if (!order) order = one_forward_one_backward(details.strategy, details.tasks, details.costs)[0].order;
-  details.timeline = simulate_in_order(details.tasks, details.costs, order->tasks);
-  details.order = std::move(order->tasks);
-  details.schedule = std::move(order->schedule);
+  Scheduled fastest = std::move(one_forward_one_backward(details.strategy, details.tasks, details.costs)[0]);
+  details.timeline = take_in_order(fastest, details.tasks, details.costs);
+  details.order = std::move(fastest.order.tasks);
+  details.schedule = std::move(fastest.order.schedule);
   details.fifo_order = false;
   details.task_order = TaskOrder::one_forward_one_backward;
   return details;
@@ -324,22 +328,20 @@ Vector<Evaluator::Scheduled> Evaluator::other_orders(const Details& details, Tas
   const TaskCosts& costs = details.costs;
   const auto has_time = [&] { return !deadline.passed(); };
   Vector<Scheduled> orders;
-  const auto add = [&](TaskOrder which, const Timeline& timeline) {
-    orders.push_back({which, {tasks_by_start(tasks, timeline)}, timeline.makespan});
+  const auto add = [&](TaskOrder which, Timeline timeline) {
+    orders.push_back({which, {tasks_by_start(tasks, timeline)}, std::move(timeline)});
   };
   const bool all = order == TaskOrder::best;
-  std::optional<Timeline> critical;
-  if (order == TaskOrder::critical_path || (all && has_time())) {
-    critical = schedule_by_critical_path(tasks, costs, details.timeline);
-    add(TaskOrder::critical_path, *critical);
-  }
+  if (order == TaskOrder::critical_path || (all && has_time()))
+    add(TaskOrder::critical_path, schedule_by_critical_path(tasks, costs, details.timeline));
   if (order == TaskOrder::latest_start || (all && has_time()))
     add(TaskOrder::latest_start, schedule_by_latest_start(tasks, costs, details.timeline));
-  if (all && critical && has_time()) add(TaskOrder::latest_start, schedule_by_latest_start(tasks, costs, *critical));
+  if (all && !orders.empty() && has_time())
+    add(TaskOrder::latest_start, schedule_by_latest_start(tasks, costs, orders[0].timeline));
   if (order == TaskOrder::one_forward_one_backward || (all && problem_.settings.micro_batches > 1 && has_time()))
     for (Scheduled& one : one_forward_one_backward(details.strategy, tasks, costs)) orders.push_back(std::move(one));
   std::stable_sort(orders.begin(), orders.end(),
-                   [](const Scheduled& a, const Scheduled& b) { return a.makespan < b.makespan; });
+                   [](const Scheduled& a, const Scheduled& b) { return a.timeline.makespan < b.timeline.makespan; });
   return orders;
 }
 
@@ -368,12 +370,12 @@ Evaluator::Details Evaluator::details(const Strategy& strategy, TaskOrder order,
   if (order == TaskOrder::best && problem_.settings.micro_batches > 1)
     fifo = memory(details.strategy, details.tasks, {ready_order}, deadline);
   const bool fifo_fits = !fifo || fullness(fifo->bytes) <= 1;
-  const Vector<Scheduled> others = other_orders(details, order, deadline);
-  for (const Scheduled& other : others) {
+  Vector<Scheduled> others = other_orders(details, order, deadline);
+  for (Scheduled& other : others) {
     const bool asked_for = order != TaskOrder::best;
     if (!(asked_for && other.order.schedule) && same_on_devices(details.tasks, ready_order, other.order.tasks))
       continue;
-    Timeline timeline = simulate_in_order(details.tasks, details.costs, other.order.tasks);
+    Timeline timeline = take_in_order(other, details.tasks, details.costs);
     // Less would hardly be seen, and the order in which tasks become ready is written in fewer lines.
     constexpr double worth_it = 0.995;
     if (!asked_for && fifo_fits && static_cast<double>(timeline.makespan) >= worth_it * static_cast<double>(to_beat))
@@ -405,11 +407,8 @@ Evaluator::Details Evaluator::details_of_file(const StrategyFile& file) {
     details.fifo_order = false;
     details.task_order = TaskOrder::one_forward_one_backward;
     details.timeline = simulate_in_order(details.tasks, details.costs, details.order);
-    details.memory_bytes = memory_.bytes(details.strategy, details.tasks, details.order, buffers);
-    return details;
-  }
-  details.order = issue_order_from_names(builder_, details.tasks, file.issue_order, buffers);
-  if (file.issue_order.empty() || details.order.empty()) {
+  } else if (details.order = issue_order_from_names(builder_, details.tasks, file.issue_order, buffers);
+             file.issue_order.empty() || details.order.empty()) {
     details.order = default_issue_order(builder_, details.tasks, buffers);
   } else if (!same_on_devices(details.tasks, tasks_by_start(details.tasks, details.timeline), details.order)) {
     details.fifo_order = false;

@@ -160,12 +160,14 @@ class Evaluator {
   // Where the order is fixed: then it is the order of 1F1B.
   std::optional<IssueOrder> pipeline_order(const Strategy& expanded, const TaskGraph& tasks) const;
   Vector<Passes> passes() const;
-  // An order of tasks, and when it would end: exactly, or by list scheduling.
+  // An order of tasks, and a timeline: of a pipeline in this order, else that of the list scheduling that found it.
   struct Scheduled {
     TaskOrder which;
     IssueOrder order;
-    Nanoseconds makespan;
+    Timeline timeline;
   };
+  // In its order; takes its timeline where it is that.
+  static Timeline take_in_order(Scheduled& scheduled, const TaskGraph& tasks, const TaskCosts& costs);
   Vector<Scheduled> one_forward_one_backward(const Strategy& expanded, const TaskGraph& tasks,
                                              const TaskCosts& costs) const;
   struct ScheduledOfSome {

@@ -20,14 +20,14 @@ MicroBatchSchedule micro_batch_schedule(const Graph& graph, const Strategy& stra
   for (const OperatorId op : graph.operator_ids())
     for (const DeviceId device : strategy[op].devices)
       schedule.in_flight[device] = std::max(schedule.in_flight[device], std::min(stages.depth[op], micro_batches));
-  const int count = stages.most();
   for (const int t : tasks.tasks.indices()) {
     const Task& task = tasks.tasks[t];
-    const int direction = is_compute(task.kind) && is_forward(task.kind) ? 0 : 1;
+    const Direction direction =
+        is_compute(task.kind) && is_forward(task.kind) ? Direction::forward : Direction::backward;
     const int32_t k = schedule.micro_batch[t];
     // Backward of what is beside the path has its inputs long before the pass that it would begin: in none.
-    const bool in_pass = k >= 0 && !(direction == 1 && stages.beside[task.op]);
-    schedule.pass.push_back(in_pass ? (2 * k + direction) * count + stages.depth[task.op] - 1 : -1);
+    const bool in_pass = k >= 0 && !(direction == Direction::backward && stages.beside[task.op]);
+    schedule.pass.push_back(in_pass ? stages.pass_of(task.op, direction, k) : -1);
   }
   return schedule;
 }

@@ -8,6 +8,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "common/topology.h"
 #include "common/vector.h"
 
 namespace ff {
@@ -26,6 +27,10 @@ inline Vector<std::string> committed_json_files(const std::string& folder) {
     if (entry.path().extension() == ".json") paths.push_back(entry.path().string());
   std::sort(paths.begin(), paths.end());
   return paths;
+}
+
+inline Topology committed_topology(const std::string& name) {
+  return load_topology(std::string(FF_SOURCE_DIR) + "/topologies/" + name + ".json");
 }
 
 }  // namespace ff

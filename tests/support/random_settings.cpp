@@ -32,10 +32,6 @@ Graph tiny_mixture(int64_t samples) {
   return parse_graph(parse_json(imported.graph.dump(), "graph"), samples);
 }
 
-Topology committed_topology(const std::string& name) {
-  return load_topology(FF_SOURCE_DIR "/topologies/" + name + ".json");
-}
-
 std::optional<Parallelism> random_settings(RandomSource& random, const Graph& graph, int devices, bool has_experts) {
   Parallelism result;
   if (has_experts) result.expert = 1 << random.between(0, 2);

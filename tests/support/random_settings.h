@@ -7,6 +7,7 @@
 #include "common/graph.h"
 #include "common/topology.h"
 #include "search/optimizer/parallelism.h"
+#include "tests/support/committed_files.h"
 #include "tests/support/random_network.h"
 
 namespace ff {
@@ -17,7 +18,6 @@ Graph tiny_transformer(int64_t samples);
 Graph tiny_tied_transformer(int64_t samples);
 // As Mixtral's, of four experts.
 Graph tiny_mixture(int64_t samples);
-Topology committed_topology(const std::string& name);
 
 // The settings of a plan for so many devices; nothing where they do not divide them.
 std::optional<Parallelism> random_settings(RandomSource& random, const Graph& graph, int devices,

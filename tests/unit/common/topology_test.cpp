@@ -22,10 +22,6 @@ std::string topology_error(const std::string& rest) {
   return message_of<InputError>([&] { parse_topology(parse_json(text, "t.json")); });
 }
 
-Topology committed_topology(const std::string& name) {
-  return load_topology(FF_SOURCE_DIR "/topologies/" + name + ".json");
-}
-
 }  // namespace
 
 TEST_CASE("topology errors") {

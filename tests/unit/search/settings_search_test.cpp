@@ -8,15 +8,12 @@
 #include "search/optimizer/device_nodes.h"
 #include "search/plan_answers.h"
 #include "search/settings_refinement.h"
+#include "tests/support/committed_files.h"
 #include "tests/support/large_model_costs.h"
 #include "tests/support/random_network.h"
 
 namespace ff {
 namespace {
-
-Topology committed_topology(const std::string& name) {
-  return load_topology(FF_SOURCE_DIR "/topologies/" + name + ".json");
-}
 
 // Of all micro-batches, the memory laid out on all devices.
 SettingsPrediction simulated_whole(const Parallelism& parallelism, const Graph& graph, const Topology& topology) {
