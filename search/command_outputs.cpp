@@ -116,7 +116,7 @@ void write_outputs(const std::string& out, const std::string& trace, const Strat
     write_strategy(out, strategy, report, problem,
                    details.schedule ? Schedule::one_forward_one_backward : Schedule::unstated,
                    written_issue_order(evaluator, details), details.transfer_buffers, kept);
-  if (!trace.empty()) write_trace(trace, problem.topology, evaluator.builder(), details);
+  if (!trace.empty()) write_trace(trace, evaluator, details);
 }
 
 Baseline data_parallel_baseline(Evaluator& evaluator,

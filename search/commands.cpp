@@ -9,7 +9,9 @@
 #include "search/framework_settings.h"
 #include "search/optimizer/parallelism.h"
 #include "search/report/plan_text.h"
+#include "search/settings_explanation.h"
 #include "search/settings_report.h"
+#include "search/simulation_room.h"
 
 namespace ff {
 
@@ -112,11 +114,39 @@ CommandResult run_export(const ExportOptions& options) {
   return {std::move(json), std::move(text)};
 }
 
+namespace {
+
+// A plan that is given by settings.
+CommandResult explain_given_settings(const ExplainOptions& options) {
+  PlanOfSettings read = plan_of_settings(options.given);
+  const CostOptions costs = with_arguments(options.costs, read.arguments, read.file.graph.batch_size);
+  const PlanOfFile plan{read.arguments.parallelism, std::move(read.file)};
+  ExplainSettings settings = options.settings;
+  if (options.micro_batches > 0) settings.part = given_part("the plan", plan.file, options.micro_batches);
+  Explanation explanation = explain_settings(plan, costs, settings);
+  CommandResult result{std::move(explanation.json), std::move(explanation.text)};
+  note_arguments(read.arguments, result.json, result.notes);
+  return result;
+}
+
+// Is it so large that it is to be explained by its settings, where it has such?
+bool is_large(const StrategyFile& file) {
+  return parts_of_iteration(file.strategy, file.settings.micro_batches) > most_explained_tasks / 2;
+}
+
+}  // namespace
+
 CommandResult run_explain(const ExplainOptions& options) {
+  if (options.given.any()) return explain_given_settings(options);
   StrategyFile file = load_strategy(options.strategy);
   ExplainSettings settings = options.settings;
-  settings.part = options.micro_batches > 0 ? given_part(options.strategy, file, options.micro_batches)
-                                            : explained_part(options.strategy, file);
+  if (options.micro_batches > 0) settings.part = given_part(options.strategy, file, options.micro_batches);
+  if (is_large(file))
+    if (const std::optional<PlanOfFile> plan = plan_of_file(file)) {
+      Explanation explanation = explain_settings(*plan, options.costs, settings);
+      return {std::move(explanation.json), std::move(explanation.text)};
+    }
+  if (options.micro_batches == 0) settings.part = explained_part(options.strategy, file);
   expect_answerable(file.topology, settings);
   shorten(file, settings.part);
   Loaded loaded = load({std::move(file.graph), std::move(file.topology), {}, file.settings}, options.costs);
@@ -130,9 +160,25 @@ CommandResult run_explain(const ExplainOptions& options) {
   return result;
 }
 
+namespace {
+
+// Of two large plans that are exactly those of settings; nothing else.
+std::optional<CommandResult> settings_diff(const StrategyFile& a, const StrategyFile& b, const DiffOptions& options) {
+  if (options.micro_batches > 0 || (!is_large(a) && !is_large(b)) || a.settings.precision != b.settings.precision ||
+      a.graph.file() != b.graph.file())
+    return std::nullopt;
+  const std::optional<PlanOfFile> plan_a = plan_of_file(a), plan_b = plan_of_file(b);
+  if (!plan_a || !plan_b) return std::nullopt;
+  Explanation explanation = explain_settings_difference(*plan_a, *plan_b, options.costs, options.limit);
+  return CommandResult{std::move(explanation.json), std::move(explanation.text)};
+}
+
+}  // namespace
+
 CommandResult run_diff(const DiffOptions& options) {
   StrategyFile a = load_strategy(options.a), b = load_strategy(options.b);
   expect_comparable(options.a, a, options.b, b);
+  if (std::optional<CommandResult> result = settings_diff(a, b, options)) return *std::move(result);
   const ExplainedPart part = compared_part(options.a, a, options.b, b, options.micro_batches);
   for (StrategyFile* const file : {&a, &b}) shorten(*file, part);
   // Both on the machine of a.

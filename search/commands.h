@@ -8,6 +8,7 @@
 
 #include "search/algorithms/algorithms.h"
 #include "search/explain/explain.h"
+#include "search/given_settings.h"
 #include "search/interruption.h"
 #include "search/plan_by_settings.h"
 #include "search/problem_files.h"
@@ -29,11 +30,8 @@ struct SearchOptions {
 };
 
 struct SimulateOptions {
-  std::string strategy, topology;  // topology "": the strategy's own
-  // Instead of a strategy: what these mean for a transformer (optimizer/parallelism.h).
-  std::string settings, graph;
-  std::string megatron, torchtitan;                // or arguments of Megatron-LM, or torchtitan's file; "": none
-  int64_t batch = 0;                               // 0: the graph file's
+  std::string strategy;
+  GivenSettings given;                             // or these; of a strategy the topology, if not its own
   std::optional<Vector<std::string>> recompute;    // instead of the strategy's
   std::optional<Synchronization> synchronization;  // none: the strategy's own
   std::string sharding;                            // "": the strategy's own
@@ -42,7 +40,6 @@ struct SimulateOptions {
   Vector<std::string> background;
   bool explain_costs = false;
   bool compared = true;  // with data parallelism and the lower bound
-  bool from_settings() const { return !settings.empty() || !megatron.empty() || !torchtitan.empty(); }
 };
 
 struct EditOptions {
@@ -60,6 +57,7 @@ struct ExportOptions {
 
 struct ExplainOptions {
   std::string strategy;
+  GivenSettings given;  // or these
   CostOptions costs;
   ExplainSettings settings;
   int micro_batches = 0;  // to explain; 0: explained_part

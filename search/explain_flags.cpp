@@ -1,6 +1,7 @@
 #include "search/explain_flags.h"
 
 #include "search/explain/what_if.h"
+#include "search/given_settings_flags.h"
 
 namespace ff {
 namespace {
@@ -20,7 +21,7 @@ void add_micro_batches(CLI::App& app, int& count) {
 void add_explain_commands(CLI::App& app, ExplainOptions& explain, DiffOptions& diff,
                           const std::function<void(CLI::App&, CostOptions&)>& add_cost_flags) {
   CLI::App* why = app.add_subcommand("explain", "show the critical path, decisions and memory of a strategy");
-  why->add_option("--strategy", explain.strategy, "strategy file (ffstrategy/1)")->required();
+  add_plan_flags(*why, explain.strategy, explain.given, /*replaces_topology=*/false);
   std::string forms = "Forms of --what-if:";
   for (const std::string& form : what_if_forms()) forms += "\n  " + form;
   why->footer(forms);

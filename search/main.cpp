@@ -25,6 +25,7 @@
 #include "search/discovery/discover.h"
 #include "search/discovery/presets.h"
 #include "search/explain_flags.h"
+#include "search/given_settings_flags.h"
 #include "search/import/command.h"
 #include "search/import/flags.h"
 #include "search/interruption.h"
@@ -387,37 +388,6 @@ void add_search_command(CLI::App& app, Options& options) {
   add_own_search_flags(app, options.search);
 }
 
-// What simulate predicts: a strategy, or settings in one of three notations.
-void add_simulated_flags(CLI::App& simulate, ff::SimulateOptions& options) {
-  CLI::Option* strategy = simulate.add_option("--strategy", options.strategy, "strategy file (ffstrategy/1)");
-  CLI::Option* topology =
-      simulate.add_option("--topo", options.topology, "topology file to simulate on, instead of that of the strategy");
-  CLI::Option* settings =
-      simulate.add_option("--settings", options.settings,
-                          "instead of a strategy: tp=8,pp=4,micro_batch=1,sharding=optimizer,recompute=full, ... for "
-                          "the transformer of --graph on --topo");
-  CLI::Option* megatron = simulate.add_option(
-      "--megatron", options.megatron, "instead of --settings: arguments of Megatron-LM's pretrain_gpt.py, in one word");
-  CLI::Option* torchtitan =
-      simulate.add_option("--torchtitan", options.torchtitan, "instead of --settings: torchtitan's TOML file");
-  CLI::Option* graph = simulate.add_option("--graph", options.graph, "graph file, for --settings");
-  for (CLI::Option* one : {settings, megatron, torchtitan}) {
-    one->needs(topology)->needs(graph)->excludes(strategy);
-    for (CLI::Option* other : {settings, megatron, torchtitan})
-      if (one != other) one->excludes(other);
-  }
-  CLI::Option* batch =
-      simulate.add_option("--batch", options.batch, "samples of the batch, for --settings; default: the graph's")
-          ->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
-  simulate.final_callback([strategy, settings, megatron, torchtitan, graph, batch] {
-    const bool by_settings = *settings || *megatron || *torchtitan;
-    if (!*strategy && !by_settings)
-      throw CLI::ValidationError("simulate", "--strategy, --settings, --megatron or --torchtitan is required");
-    for (const CLI::Option* one : {graph, batch})
-      if (*one && !by_settings) throw CLI::ValidationError(one->get_name(), "goes with --settings");
-  });
-}
-
 // What is said instead of what the strategy says.
 void add_replaced_settings_flags(CLI::App& simulate, ff::SimulateOptions& options) {
   const std::string otherwise = "; default: that of the strategy";
@@ -437,7 +407,7 @@ void add_replaced_settings_flags(CLI::App& simulate, ff::SimulateOptions& option
 
 void add_simulate_command(CLI::App& app, Options& options) {
   CLI::App* simulate = app.add_subcommand("simulate", "predict the iteration time of a strategy");
-  add_simulated_flags(*simulate, options.simulate);
+  ff::add_plan_flags(*simulate, options.simulate.strategy, options.simulate.given, /*replaces_topology=*/true);
   add_replaced_settings_flags(*simulate, options.simulate);
   simulate->add_option("--out", options.simulate.out, "strategy file to write, with the new issue order and prediction")
       ->check(ff::file_name());

@@ -89,7 +89,7 @@ Explanation time_by_stage(const PlanQuestion& question) {
   const SettingsPrediction& plan = question.plans[0];
   const Vector<StageTimes> stages = stage_times(plan.parallelism, question.graph, question.topology, question.costs);
   Explanation answer{Json::array(),
-                     "an iteration of the first plan by stage, on the device that computes longest; collectives and "
+                     "an iteration by stage, on the device that computes longest; collectives and "
                      "transfers may run beside computation\n"
                      "  stage  layers      forward     backward  recomputed      update        idle  collectives    "
                      "transfers  synchronized\n"};

@@ -89,7 +89,11 @@ void answer_questions(const PlanOptions& options, const GraphAndTopology& files,
     command.text += "\n" + answer.text;
     command.json["what_if"].push_back(answer.json);
   }
-  if (options.stages) set("stages", time_by_stage(question));
+  if (options.stages) {
+    Explanation stages = time_by_stage(question);
+    stages.text = "the first plan: " + stages.text;
+    set("stages", stages);
+  }
   if (options.largest_batch) set("largest_batch", largest_batch(question));
 }
 
@@ -181,10 +185,10 @@ CommandResult run_plan(const PlanOptions& options, const std::atomic<bool>& stop
 
 void write_best_plan(const PlanOptions& options, const CommandResult& result) {
   SimulateOptions simulate;
-  simulate.settings = result.json["plans"][0]["settings"];
-  simulate.graph = options.files.graph;
-  simulate.topology = options.files.topology;
-  simulate.batch = options.files.batch;
+  simulate.given.settings = result.json["plans"][0]["settings"];
+  simulate.given.graph = options.files.graph;
+  simulate.given.topology = options.files.topology;
+  simulate.given.batch = options.files.batch;
   simulate.costs = costs_of_plans(options);
   simulate.out = options.out;
   simulate.compared = false;

@@ -235,8 +235,8 @@ Found without_chains(const PlanBySettings& plan, Evaluator& evaluator, const Alg
 std::optional<CommandResult> from_some_devices(const PlanBySettings& plan, const GraphAndTopology& files,
                                                const SearchOptions& options, const SettingsChoice& chosen,
                                                std::chrono::steady_clock::time_point start) {
-  const bool needs_all = !options.trace.empty() || !options.html.empty() || !options.background.empty() ||
-                         !options.files.annotations.empty() || options.settings.task_order;
+  const bool needs_all = !options.html.empty() || !options.background.empty() || !options.files.annotations.empty() ||
+                         options.settings.task_order;
   if (needs_all) return std::nullopt;
   const auto begin = std::chrono::steady_clock::now();
   StrategyFile file{files.graph, files.topology, plan.strategy, {}, Json::object()};
@@ -245,7 +245,8 @@ std::optional<CommandResult> from_some_devices(const PlanBySettings& plan, const
   if (file.settings.micro_batches > 1) file.settings.schedule = Schedule::one_forward_one_backward;
   const std::optional<PlanOfFile> exact = plan_of_file(file);
   if (!exact) return std::nullopt;
-  std::optional<SettingsReport> found = settings_report(exact->parallelism, exact->file, options.costs);
+  std::optional<SettingsReport> found =
+      settings_report(exact->parallelism, exact->file, options.costs, {.trace = options.trace});
   if (!found) return std::nullopt;
   SearchReport& report = found->report;
   report.algorithm = "mcmc";
@@ -363,7 +364,7 @@ CommandResult run_search(const SearchOptions& options, const CommandContext& con
   if (starts_from_settings(options)) found.report.total_s += settings_s;
   write_outputs(options.out, "", found.strategy, found.report, evaluator, found.details);
   context.best_known.written();
-  if (!options.trace.empty()) write_trace(options.trace, problem.topology, evaluator.builder(), found.details);
+  if (!options.trace.empty()) write_trace(options.trace, evaluator, found.details);
   CommandResult result{report_to_json(found.report),
                        report_to_text(found.report, problem.whole(), problem.topology, found.strategy)};
   const std::string over_budget = budget_note(options, std::max(evaluator.slowest_s(), found.slowest_evaluation_s),

@@ -5,16 +5,17 @@
 
 #include "search/command_outputs.h"
 #include "search/optimizer/lower_bound.h"
+#include "search/report/trace.h"
 #include "search/settings_prediction.h"
 
 namespace ff {
-namespace {
 
-// The plan with the settings of `file`, in its precision where no flag says another.
 SimulatedSettings simulated_settings(const Parallelism& completed, const StrategyFile& file, CostOptions costs) {
   costs.precision = costs.precision.value_or(file.settings.precision);
   return {completed, file.graph, file.topology, costs, file.settings.recompute};
 }
+
+namespace {
 
 // Of some devices, which stand for all: of some groups (optimizer/folding.h), or of some ranks of the groups that split
 // layers (alike_ranks.h), or of both. The plan with the settings of `file`; nothing where they cannot.
@@ -68,19 +69,21 @@ std::optional<SettingsReport> report_of_few(const SimulatedSettings& settings, c
 }  // namespace
 
 std::optional<SettingsReport> settings_report(Parallelism parallelism, const StrategyFile& file,
-                                              const CostOptions& costs, bool compared) {
+                                              const CostOptions& costs, const SettingsReportOptions& options) {
   const std::optional<SimulatedSettings> settings = settings_of_some(parallelism, file, costs);
   if (!settings) return std::nullopt;
   SimulatedSettings::Iteration iteration(*settings, file.settings.micro_batches);
   Evaluator& evaluator = iteration.evaluator();
   const Problem& problem = evaluator.problem();
-  std::optional<SettingsReport> found = report_of_few(*settings, parallelism, problem);
+  std::optional<SettingsReport> found;
+  if (options.trace.empty()) found = report_of_few(*settings, parallelism, problem);
   if (!found) {
     StrategyFile one = file;
     one.strategy = settings->strategy();
     const Evaluator::Details details = problem.settings.micro_batches > 1
                                            ? evaluator.details(one.strategy, TaskOrder::one_forward_one_backward)
                                            : evaluator.details_of_file(one);
+    if (!options.trace.empty()) write_trace(options.trace, evaluator, details);
     found = SettingsReport{
         describe(problem, details), details.transfer_buffers, {sharding_note(problem.settings, details.tasks)}};
   }
@@ -90,7 +93,7 @@ std::optional<SettingsReport> settings_report(Parallelism parallelism, const Str
   if (problem.replicas->count == 1 && costs.mode == CostMode::analytic)
     report.lower_bound = lower_bound(problem, SearchSpace(problem.graph, problem.topology), evaluator.cost_model());
   unfold(report, *problem.replicas);
-  if (compared) report.baselines = baselines_of_settings(parallelism, file, costs);
+  if (options.compared) report.baselines = baselines_of_settings(parallelism, file, costs);
   return found;
 }
 

@@ -9,6 +9,7 @@
 #include "search/optimizer/parallelism.h"
 #include "search/problem_files.h"
 #include "search/report/summary.h"
+#include "search/simulated_settings.h"
 
 namespace ff {
 
@@ -18,10 +19,13 @@ struct SettingsReport {
   Vector<std::string> notes;
 };
 
+struct SettingsReportOptions {
+  bool compared = true;    // with data parallelism
+  std::string trace = "";  // to be written, of the simulated devices and all micro-batches; "": none
+};
 // Of the plan with the settings of `file`, whose graph is in f32. Nothing where no devices stand for others.
-// `compared`: with data parallelism.
 std::optional<SettingsReport> settings_report(Parallelism parallelism, const StrategyFile& file,
-                                              const CostOptions& costs, bool compared = true);
+                                              const CostOptions& costs, const SettingsReportOptions& options = {});
 // The strategy file, for which needs_no_issue_order. `kept` as in write_strategy.
 void write_plan(const std::string& out, const StrategyFile& file, const SettingsReport& found, const CostOptions& costs,
                 const Json& kept = Json::object());
@@ -37,6 +41,8 @@ struct PlanOfFile {
   StrategyFile file;
 };
 std::optional<PlanOfFile> plan_of_file(const StrategyFile& file);
+// What such a plan simulates, with the settings of `file`, in its precision where no flag says another.
+SimulatedSettings simulated_settings(const Parallelism& completed, const StrategyFile& file, CostOptions costs);
 // Its iteration time; of all devices where none stands for another.
 Nanoseconds makespan_of_plan(const PlanOfFile& plan, const CostOptions& costs);
 

@@ -5,7 +5,6 @@
 #include "search/background.h"
 #include "search/command_outputs.h"
 #include "search/commands.h"
-#include "search/framework_arguments.h"
 #include "search/optimizer/lower_bound.h"
 #include "search/optimizer/parallelism.h"
 #include "search/report/html/report.h"
@@ -15,67 +14,6 @@
 
 namespace ff {
 namespace {
-
-// What --settings, --megatron or --torchtitan say.
-FrameworkArguments arguments_of(const SimulateOptions& options, const Graph& graph, int devices) {
-  if (!options.megatron.empty()) return parse_megatron_arguments(options.megatron, graph, devices);
-  if (!options.torchtitan.empty()) return load_torchtitan_file(options.torchtitan, graph, devices);
-  try {
-    return {.parallelism = parse_parallelism(options.settings), .precision = precision_of_settings(options.settings)};
-  } catch (const InputError& error) {
-    throw InputError(std::string("--settings: ") + error.what());
-  }
-}
-
-struct PlanOfSettings {
-  StrategyFile file;
-  FrameworkArguments arguments;  // with all settings as they were understood
-};
-
-PlanOfSettings plan_of_settings(const SimulateOptions& options) {
-  ProblemFiles files{options.graph, options.topology, options.batch, 0, ""};
-  GraphAndTopology loaded = load_files(files, {});
-  FrameworkArguments arguments = arguments_of(options, loaded.graph, loaded.topology.devices.count());
-  if (arguments.batch > 0 && options.batch > 0 && arguments.batch != options.batch)
-    throw InputError("--batch " + std::to_string(options.batch) + ": the framework's arguments have a batch of " +
-                     std::to_string(arguments.batch));
-  if (arguments.batch > 0) loaded.graph = with_batch_size(loaded.graph, arguments.batch, options.graph);
-  try {
-    ParallelPlan plan = plan_of(arguments.parallelism, loaded.graph, loaded.topology);
-    check_shard_group(arguments.parallelism);
-    return {{std::move(loaded.graph),
-             std::move(loaded.topology),
-             std::move(plan.strategy),
-             {},
-             Json::object(),
-             false,
-             {},
-             TransferBuffers::preallocated,
-             std::move(plan.settings)},
-            std::move(arguments)};
-  } catch (const InputError& error) {
-    const char* const flag = !options.megatron.empty() ? "--megatron: " : "--settings: ";
-    throw InputError((options.torchtitan.empty() ? flag : options.torchtitan + ": ") + error.what());
-  }
-}
-
-// Precision and optimizer are those of the framework's arguments where flags do not say them.
-CostOptions with_arguments(CostOptions costs, const FrameworkArguments& arguments, int64_t batch) {
-  costs.conventions = conventions_of(arguments.parallelism, batch);
-  if (!costs.precision) costs.precision = arguments.precision;
-  if (!costs.optimizer.any() && !arguments.optimizer.empty()) costs.optimizer.kind = arguments.optimizer;
-  return costs;
-}
-
-// What of the framework's arguments was not followed.
-void add_argument_notes(CommandResult& result, const FrameworkArguments& arguments) {
-  for (const std::string& note : arguments.notes) result.notes.push_back(note);
-  if (arguments.ignored.empty()) return;
-  result.json["ignored_arguments"] = arguments.ignored;
-  std::string text = "ignored, as they change neither shapes nor places:";
-  for (const std::string& flag : arguments.ignored) text += " " + flag;
-  result.notes.push_back(text);
-}
 
 // What the file's provenance says that stays true when the strategy is simulated again: how it was found, unless it was
 // edited by hand, and keys of other programs. What a flag replaced is added to the note.
@@ -90,7 +28,7 @@ Json kept_provenance(const StrategyFile& file, const SimulateOptions& options) {
   const auto add = [&](const std::string& flag, const std::string& value) {
     replaced += (replaced.empty() ? "then simulated with " : ", ") + flag + " " + value;
   };
-  if (!options.topology.empty()) add("--topo", options.topology);
+  if (!options.given.topology.empty()) add("--topo", options.given.topology);
   if (options.recompute) {
     std::string patterns;
     for (const std::string& pattern : *options.recompute) patterns += (patterns.empty() ? "" : ",") + pattern;
@@ -114,34 +52,33 @@ void add_explained_costs(CommandResult& result, const Problem& problem, const St
 std::optional<CommandResult> result_of_some(const PlanOfSettings& read, const CostOptions& costs,
                                             const SimulateOptions& options) {
   std::optional<PlanOfFile> found_in_file;
-  if (!options.from_settings() && !(found_in_file = plan_of_file(read.file))) return std::nullopt;
+  if (!options.given.any() && !(found_in_file = plan_of_file(read.file))) return std::nullopt;
   const Parallelism& parallelism = found_in_file ? found_in_file->parallelism : read.arguments.parallelism;
   const StrategyFile& file = found_in_file ? found_in_file->file : read.file;
   if (!options.out.empty() && !needs_no_issue_order(file)) return std::nullopt;
-  std::optional<SettingsReport> found = settings_report(parallelism, file, costs, options.compared);
+  std::optional<SettingsReport> found = settings_report(parallelism, file, costs, {options.compared, options.trace});
   if (!found) return std::nullopt;
   SearchReport& report = found->report;
   report.algorithm = "simulate";
-  if (options.from_settings()) report.note = to_string(parallelism);
+  if (options.given.any()) report.note = to_string(parallelism);
   report.origins = file.origins;
   if (!options.out.empty())
-    write_plan(options.out, file, *found, costs,
-               options.from_settings() ? Json::object() : kept_provenance(file, options));
+    write_plan(options.out, file, *found, costs, options.given.any() ? Json::object() : kept_provenance(file, options));
   CommandResult result{report_to_json(report), report_to_text(report, file.graph, file.topology, file.strategy)};
   result.notes = std::move(found->notes);
   if (options.explain_costs) {
     Loaded loaded = load({file.graph, file.topology, {}, file.settings}, costs);
     add_explained_costs(result, loaded.problem(), file.strategy);
   }
-  add_argument_notes(result, read.arguments);
+  note_arguments(read.arguments, result.json, result.notes);
   return result;
 }
 
 void expect_writable(const SimulateOptions& options) {
   Vector<std::string> inputs = options.costs.profiles;
-  inputs.push_back(options.topology);
-  inputs.push_back(options.graph);
-  inputs.push_back(options.torchtitan);
+  inputs.push_back(options.given.topology);
+  inputs.push_back(options.given.graph);
+  inputs.push_back(options.given.torchtitan);
   if (!options.measured.empty()) inputs.push_back(options.measured);
   inputs.insert(inputs.end(), options.background.begin(), options.background.end());
   expect_all_writable({options.out, options.trace, options.html}, inputs);
@@ -150,10 +87,10 @@ void expect_writable(const SimulateOptions& options) {
 
 // What flags say instead of what the file says.
 void replace_by_flags(StrategyFile& file, const SimulateOptions& options) {
-  if (!options.topology.empty() && !options.from_settings()) {
-    Topology other = load_topology(options.topology);
+  if (!options.given.topology.empty() && !options.given.any()) {
+    Topology other = load_topology(options.given.topology);
     if (other.devices.size() != file.topology.devices.size())
-      throw InputError(options.topology + ": has " + std::to_string(other.devices.size()) +
+      throw InputError(options.given.topology + ": has " + std::to_string(other.devices.size()) +
                        " devices, the strategy is for " + std::to_string(file.topology.devices.size()));
     file.topology = std::move(other);
   }
@@ -177,7 +114,7 @@ void replace_by_flags(StrategyFile& file, const SimulateOptions& options) {
 }
 
 bool needs_all_devices(const SimulateOptions& options) {
-  return !options.trace.empty() || !options.html.empty() || !options.measured.empty() || !options.background.empty();
+  return !options.html.empty() || !options.measured.empty() || !options.background.empty();
 }
 
 // Of a strategy file with more parts in an iteration some devices are simulated for all, where they can be, when it is
@@ -187,7 +124,7 @@ constexpr int64_t most_parts_of_all = 100'000;
 // Memory is that of the order in which the strategy would run: the file's, or, where it is written and devices run
 // their tasks as these become ready, the simulated one.
 Evaluator::Details details_of(Evaluator& evaluator, const StrategyFile& file, const SimulateOptions& options) {
-  Evaluator::Details details = options.from_settings() && file.settings.micro_batches > 1
+  Evaluator::Details details = options.given.any() && file.settings.micro_batches > 1
                                    ? evaluator.details(file.strategy, TaskOrder::one_forward_one_backward)
                                    : evaluator.details_of_file(file);
   if (options.out.empty() || !details.fifo_order) return details;
@@ -200,7 +137,7 @@ Evaluator::Details details_of(Evaluator& evaluator, const StrategyFile& file, co
 // an issue order of these.
 void write_outputs_of(const SimulateOptions& options, const StrategyFile& file, const SearchReport& report,
                       Evaluator& evaluator, const Evaluator::Details& details) {
-  const Json kept = options.from_settings() ? Json::object() : kept_provenance(file, options);
+  const Json kept = options.given.any() ? Json::object() : kept_provenance(file, options);
   const auto is_of_two = [](const EdgeCollective& one) {
     return one.collective.holders.count() < least_collective_size;
   };
@@ -220,19 +157,21 @@ void write_outputs_of(const SimulateOptions& options, const StrategyFile& file, 
 
 CommandResult run_simulate(const SimulateOptions& options) {
   expect_writable(options);
-  const bool from_settings = options.from_settings();
-  PlanOfSettings read = from_settings ? plan_of_settings(options) : PlanOfSettings{load_strategy(options.strategy), {}};
+  const bool from_settings = options.given.any();
+  PlanOfSettings read =
+      from_settings ? plan_of_settings(options.given) : PlanOfSettings{load_strategy(options.strategy), {}};
   StrategyFile& file = read.file;
   const CostOptions costs =
       from_settings ? with_arguments(options.costs, read.arguments, file.graph.batch_size) : options.costs;
   replace_by_flags(file, options);
   const int64_t parts = parts_of_iteration(file.strategy, file.settings.micro_batches);
-  if (!needs_all_devices(options) && (parts > most_parts_of_all || (from_settings && options.out.empty())))
+  if (!needs_all_devices(options) &&
+      (parts > most_parts_of_all || (from_settings && options.out.empty() && options.trace.empty())))
     if (const std::optional<CommandResult> result = result_of_some(read, costs, options)) return *result;
   if (from_settings)
     expect_room_for_simulation(parts,
-                               "without --trace, --html, --measured and --background some devices are simulated "
-                               "for all where others do the same");
+                               "without --html, --measured and --background some devices are simulated for all "
+                               "where others do the same");
   const Topology topology = file.topology;
   const Background background(options.background, topology, options.costs);
   if (!background.empty()) file.topology = background.left_of(topology);
@@ -271,7 +210,7 @@ CommandResult run_simulate(const SimulateOptions& options) {
        {issue_order_note(options.strategy, file, evaluator, other_units ? "synchronization" : "configurations"),
         loaded.kernels.busy_note(), sharding_note(problem.settings, details.tasks)})
     if (!note.empty()) result.notes.push_back(note);
-  add_argument_notes(result, read.arguments);
+  note_arguments(read.arguments, result.json, result.notes);
   return result;
 }
 

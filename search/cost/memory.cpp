@@ -575,7 +575,7 @@ MemoryModel::Needs MemoryModel::needs(const Strategy& strategy, const TaskGraph&
   for (const DeviceId device : devices) result.other[device] += conversions[device];
   for (const DeviceId device : devices)
     for (const auto& [op, part] : shared_kernels(graph(), strategy, tasks, result.plans[device].steps).kernels) {
-      const int64_t workspace = part_bytes(op, strategy[op].degrees)[part].workspace;
+      const int64_t workspace = workspace_bytes(op, strategy[op].degrees, part);
       result.other[device] += workspace;
       if (!builder_.recomputed(op)) result.kept_workspaces[device] += workspace;
     }

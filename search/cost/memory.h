@@ -56,6 +56,10 @@ class MemoryModel {
     Vector<int64_t> bytes() const;  // by device
   };
   Needs needs(const Strategy& strategy, const TaskGraph& tasks, const Vector<int>& order, TransferBuffers buffers);
+  // What the kernel of a part keeps and uses, as it counts in `other`.
+  int64_t workspace_bytes(OperatorId op, const Degrees& degrees, int part) {
+    return part_bytes(op, degrees)[part].workspace;
+  }
 
   // Follows a strategy: the estimate after a change of some operators, for the work of what lies around them.
   void reset(const Strategy& strategy);

@@ -3,14 +3,10 @@
 
 #include <string>
 
+#include "search/explain/explanation.h"
 #include "search/explain/shortened.h"
 
 namespace ff {
-
-struct Explanation {
-  Json json;
-  std::string text;
-};
 
 struct ExplainSettings {
   Vector<std::string> what_if;  // what_if.h

@@ -62,11 +62,11 @@ DeviceId fullest_device(const Topology& topology, const Vector<int64_t>& bytes) 
 
 // What kernels on the device keep from the forward to the backward pass and use as scratch memory, by operator type:
 // the largest first, those after the third together.
-Vector<MemoryItem> workspaces(const Graph& graph, const Evaluator::Details& details, const MemoryPlan& plan) {
+Vector<MemoryItem> workspaces(const Graph& graph, MemoryModel& memory, const Evaluator::Details& details,
+                              const MemoryPlan& plan) {
   std::map<std::string, int64_t> by_type;
   for (const auto& [op, part] : shared_kernels(graph, details.strategy, details.tasks, plan.steps).kernels) {
-    const OperatorDefinition& definition = *graph.operators[op].definition;
-    by_type[definition.type()] += definition.workspace_bytes(definition.part(details.strategy[op].degrees, part));
+    by_type[graph.operators[op].definition->type()] += memory.workspace_bytes(op, details.strategy[op].degrees, part);
   }
   Vector<MemoryItem> items;
   for (const auto& [type, bytes] : by_type)
@@ -120,7 +120,7 @@ MemoryPeak memory_peak(Evaluator& evaluator, const Evaluator::Details& details) 
   if (shards_gradients(builder.synchronization())) peak.kinds.push_back({whole_gradients, live[whole_gradients]});
   if (shards_parameters(builder.synchronization())) peak.kinds.push_back({whole_weights, live[whole_weights]});
   int64_t rest = needs.other[peak.device];
-  for (const MemoryItem& item : workspaces(builder.graph(), details, plan)) {
+  for (const MemoryItem& item : workspaces(builder.graph(), evaluator.memory_model(), details, plan)) {
     peak.kinds.push_back(item);
     rest -= item.bytes;
   }

@@ -28,12 +28,15 @@ int64_t stage_count(const StrategyFile& file) {
 
 }  // namespace
 
-ExplainedPart explained_part(const std::string& path, const StrategyFile& file, int64_t most_tasks) {
-  const int all = file.settings.micro_batches;
-  const int64_t tasks = std::max<int64_t>(1, compute_tasks_of_micro_batch(file)), stages = stage_count(file);
+ExplainedPart explained_part(int all, int64_t tasks_of_micro_batch, int64_t stages, int64_t most_tasks) {
   const int64_t least = std::min<int64_t>(all, 2 * stages);
-  const int64_t fitting = most_tasks / tasks / stages * stages;
-  const int count = static_cast<int>(std::min<int64_t>(all, std::max(least, fitting)));
+  const int64_t fitting = most_tasks / std::max<int64_t>(1, tasks_of_micro_batch) / stages * stages;
+  return {static_cast<int>(std::min<int64_t>(all, std::max(least, fitting))), all};
+}
+
+ExplainedPart explained_part(const std::string& path, const StrategyFile& file, int64_t most_tasks) {
+  const int64_t tasks = compute_tasks_of_micro_batch(file), stages = stage_count(file);
+  const auto [count, all] = explained_part(file.settings.micro_batches, tasks, stages, most_tasks);
   if (count * tasks > 3 * most_tasks)
     throw InputError(
         path + ": too large to be explained: " + std::to_string(count) + " of " + std::to_string(all) +

@@ -14,9 +14,13 @@ struct ExplainedPart {
   bool is_whole() const { return micro_batches == of_all; }
 };
 
-// As many micro-batches as have `most_tasks` compute tasks together, a multiple of the stages, as interleaved chunks
-// need it, and at least twice as many as there are stages, so that each runs forward and backward alternately. Throws
-// InputError where these exceed three times as many tasks. `path`: of the file, for messages.
+// Of `all` micro-batches with so many tasks each so many as have `most_tasks` together, a multiple of the stages, as
+// interleaved chunks need it, and at least twice as many as there are stages, so that each runs forward and backward
+// alternately.
+ExplainedPart explained_part(int all, int64_t tasks_of_micro_batch, int64_t stages, int64_t most_tasks);
+
+// Likewise, of compute tasks. Throws InputError where they exceed three times as many tasks. `path`: of the file, for
+// messages.
 constexpr int64_t most_explained_tasks = 2'000'000;
 ExplainedPart explained_part(const std::string& path, const StrategyFile& file,
                              int64_t most_tasks = most_explained_tasks);

@@ -467,7 +467,8 @@ FrameworkConventions conventions_of(const Parallelism& parallelism, int64_t batc
   result.overlaps_input_gradients =
       parallelism.framework == "megatron" && parallelism.tensor > 1 && parallelism.overlaps_input_gradients != false;
   result.gathers_for_forward = gathers_for_forward(parallelism);
-  if (parallelism.framework == "megatron" && parallelism.tensor > 1) result.late_reductions_beyond = parallelism.data;
+  if (parallelism.framework == "megatron" && parallelism.tensor > 1)
+    result.late_reductions_beyond = parallelism.ranks_of_parameters();
   result.reduced_share = reduces_bf16 ? 0.5 : 1;
   if (parallelism.shard_group > 0 && parallelism.ranks_of_parameters() % parallelism.shard_group == 0)
     result.shard_group = parallelism.shard_group;

@@ -38,9 +38,23 @@ class EventWriter {
 
 }  // namespace
 
-void write_trace(const std::string& path, const Topology& topology, TaskGraphBuilder& builder,
-                 const Evaluator::Details& details) {
+namespace {
+
+// "node0.gpu0", with how many other devices it was simulated for; "" where another one was simulated for it.
+std::string row_name(const Problem& problem, DeviceId device) {
+  const std::string& name = problem.topology.devices[device].name;
+  if (!problem.replicas) return name;
+  const int64_t others = problem.replicas->count * problem.replicas->devices_alike(device) - 1;
+  if (others < 0) return "";
+  return others == 0 ? name : name + " and " + std::to_string(others) + " that do the same";
+}
+
+}  // namespace
+
+void write_trace(const std::string& path, Evaluator& evaluator, const Evaluator::Details& details) {
   constexpr int devices = 0, links = 1, parameter_links = 2;
+  const Topology& topology = evaluator.problem().topology;
+  TaskGraphBuilder& builder = evaluator.builder();
   write_file_atomically(path, [&](const auto& write) {
     EventWriter events(write);
     const auto name_process = [&](int id, const std::string& name) {
@@ -52,7 +66,8 @@ void write_trace(const std::string& path, const Topology& topology, TaskGraphBui
     name_process(devices, "devices");
     name_process(links, "links");
     if (details.costs.separate_parameters) name_process(parameter_links, "links, collectives of parameters");
-    for (const DeviceId d : topology.devices.indices()) name_row(devices, d, topology.devices[d].name);
+    for (const DeviceId d : topology.devices.indices())
+      if (const std::string name = row_name(evaluator.problem(), d); !name.empty()) name_row(devices, d, name);
     for (const ChannelId c : topology.channels.indices()) {
       name_row(links, c, topology.channels[c].name);
       if (details.costs.separate_parameters) name_row(parameter_links, c, topology.channels[c].name);

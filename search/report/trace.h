@@ -3,13 +3,12 @@
 
 #include <string>
 
-#include "common/topology.h"
 #include "search/optimizer/evaluator.h"
 
 namespace ff {
 
-// One row a device for compute, one a channel for what crosses it. Times in microseconds. Throws MachineError.
-void write_trace(const std::string& path, const Topology& topology, TaskGraphBuilder& builder,
-                 const Evaluator::Details& details);
+// One row a device for compute, one a channel for what crosses it; of devices that others stand for, none. Times in
+// microseconds. Throws MachineError.
+void write_trace(const std::string& path, Evaluator& evaluator, const Evaluator::Details& details);
 
 }  // namespace ff

@@ -536,6 +536,84 @@ class Settings(unittest.TestCase):
             self.assertEqual([exported[key] for key in ("predicted_us", "settings_predicted_us")],
                              [predicted["predicted_us"]] * 2)
 
+    def explained(self, *words):
+        return json.loads(self.program(BUILD / "ffsearch", *words, "--cost", "analytic", "--json"))
+
+    def test_settings_are_explained_from_some_devices_as_from_all(self):
+        self.make_graph("llama", batch=64)
+        for settings in ("tp=2,pp=2,micro_batch=1", "tp=4,pp=2,vp=2,micro_batch=2,sharding=optimizer",
+                         "tp=2,pp=1,micro_batch=2,sharding=optimizer,recompute=full",
+                         "tp=2,cp=2,pp=2,micro_batch=2,sharding=optimizer,recompute=norms,framework=megatron"):
+            predicted = self.simulate(settings, topology="topologies/dgx-a100-2.json")
+            found = self.explained("explain", "--graph", "g.json", "--topo", ROOT / "topologies/dgx-a100-2.json",
+                                   "--settings", settings, "--what-if", "batch 128", "--what-if", "memory x0.5")
+            self.assertLess(found["simulated_devices"], 16)
+            self.assertEqual(found["predicted_us"], predicted["predicted_us"])
+            self.assertAlmostEqual(sum(found["critical_path"]["kinds"].values()), found["predicted_us"], places=2)
+            self.assertEqual(sum(found["memory"]["kinds"].values()), found["memory"]["bytes"])
+            self.assertGreaterEqual(min(found["memory"]["kinds"].values()), 0)
+            if "framework" in settings:  # files do not keep its conventions
+                continue
+            of_all = self.explained("explain", "--strategy", "s.json")
+            self.assertEqual(found["memory"]["kinds"], of_all["memory"]["kinds"])
+            self.assertEqual(found["memory"]["bytes"], of_all["memory"]["bytes"])
+            self.assertEqual(found["predicted_us"], of_all["predicted_us"])
+            self.assertEqual(found["critical_path"]["kinds"], of_all["critical_path"]["kinds"])
+            self.assertGreater(len(found["changed_settings"]), 5)
+            for changed in found["changed_settings"]:
+                again = self.simulate(changed["settings"], topology="topologies/dgx-a100-2.json")
+                self.assertAlmostEqual(changed["predicted_us"] / again["predicted_us"], 1, delta=0.002)
+                self.assertAlmostEqual(changed["change_us"], changed["predicted_us"] - found["predicted_us"], places=2)
+            twice = self.simulate(settings, "--batch", 128, topology="topologies/dgx-a100-2.json")
+            self.assertAlmostEqual(found["what_if"][0]["predicted_us"] / twice["predicted_us"], 1, delta=0.002)
+            self.assertAlmostEqual(found["what_if"][1]["memory_share"],
+                                   2 * found["memory"]["bytes"] / found["memory"]["capacity_bytes"], places=6)
+        text = self.program(BUILD / "ffsearch", "explain", "--graph", "g.json", "--topo",
+                            ROOT / "topologies/dgx-a100-2.json", "--settings", settings, "--limit", 3)
+        self.assertIn(" of 16 devices; the others do the same as one of these\n", text)
+        self.assertIn(" more settings (--limit)\n", text)
+
+    def test_large_plans_are_explained_and_compared_by_their_settings(self):
+        self.make_graph("llama", batch=32768)
+        self.program(BUILD / "ffsearch", "topology", "--preset", "dgx-a100-80gb", "--nodes", 4, "--out", "t.json",
+                     "--quiet")
+        plans = {"a": "tp=2,pp=2,micro_batch=1,sharding=optimizer", "b": "tp=4,pp=2,micro_batch=2,sharding=none"}
+        for name, settings in plans.items():
+            self.simulate(settings, topology=self.work / "t.json")
+            (self.work / "s.json").rename(self.work / (name + ".json"))
+        found = self.explained("explain", "--strategy", "a.json")
+        self.assertEqual(found["settings"], "tp=2,pp=2,vp=1,dp=8,micro_batch=1,sharding=optimizer,recompute=none")
+        self.assertEqual(len(found["stages"]), 2)
+        self.assertNotIn("decisions", found)
+        self.assertIn("explained_micro_batches", found)  # of 4,096
+        part = self.explained("explain", "--strategy", "a.json", "--micro-batches", 8)
+        self.assertEqual(part["explained_micro_batches"], 8)
+        self.assertEqual(part["predicted_us"], found["predicted_us"])
+        difference = self.explained("diff", "a.json", "b.json")
+        self.assertEqual([one["setting"] for one in difference["differences"]],
+                         ["micro_batch=2", "sharding=none", "tp=4"])
+        for one in difference["differences"]:
+            again = self.simulate(one["settings"], topology=self.work / "t.json")
+            self.assertAlmostEqual(one["predicted_us"] / again["predicted_us"], 1, delta=0.002)
+        self.assertEqual(self.explained("diff", "a.json", "a.json")["differences"], [])
+
+    def test_traces_of_large_plans_have_the_simulated_devices(self):
+        self.make_graph("llama", batch=4096)
+        self.program(BUILD / "ffsearch", "topology", "--preset", "dgx-a100-80gb", "--nodes", 4, "--out", "t.json",
+                     "--quiet")
+        settings = "tp=2,pp=2,micro_batch=2,sharding=optimizer"
+        predicted = self.simulate(settings, "--trace", "trace.json", topology=self.work / "t.json")
+        events = json.loads((self.work / "trace.json").read_text())["traceEvents"]
+        rows = {event["tid"]: event["args"]["name"] for event in events
+                if event["name"] == "thread_name" and event["pid"] == 0}
+        computing = {event["tid"] for event in events if event["ph"] == "X" and event["pid"] == 0}
+        self.assertEqual(set(rows), computing)
+        self.assertEqual(len(rows), predicted["simulated_devices"])
+        stands_for = [re.search(r" and (\d+) that do the same$", name) for name in rows.values()]
+        self.assertEqual(sum(1 + (int(found[1]) if found else 0) for found in stands_for), 32)
+        end = max(event["ts"] + event["dur"] for event in events if event["ph"] == "X")
+        self.assertAlmostEqual(end, predicted["predicted_us"], delta=1)
+
     def test_searches_for_large_plans_simulate_some_of_their_devices(self):
         found = json.loads(self.program(BUILD / "ffsearch", "--graph", ROOT / "graphs/gpt-1.7b.json", "--topo",
                                         ROOT / "topologies/dgx-a100-8.json", "--batch", 512, "--micro-batches", 8,

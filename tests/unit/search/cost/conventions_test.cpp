@@ -368,6 +368,7 @@ TEST_CASE("where norms are alike on tensor-parallel ranks their gradients are re
     return conventions_of(parallelism).late_reductions_beyond;
   };
   CHECK(beyond("tp=2,framework=megatron") == 4);
+  CHECK(beyond("tp=2,cp=2,framework=megatron") == 8);
   CHECK(beyond("tp=1,framework=megatron") == 0);
   CHECK(beyond("tp=2,framework=fsdp") == 0);
 }
