@@ -88,6 +88,11 @@ struct FrameworkConventions {
   // sequence parallelism, which Megatron-LM reduces among tensor-parallel ranks there (_allreduce_layernorm_grads in
   // finalize_model_grads.py). 0: none.
   int late_reductions_beyond = 0;
+  // Gradients are reduced, and weights of a sharded optimizer gathered, in buckets of at least so many elements, filled
+  // in the order of backward (gradient_buckets.h). 0: each weight by itself.
+  int64_t bucket_elements = 0;
+  // Chunks of layers but the first one of the first stage are a bucket each.
+  bool buckets_of_first_chunk = false;
   // Gradients of weights are added to f32 values by the product itself.
   bool accumulates_in_products = false;
   // What lies between the products that tensor parallelism splits is computed by each device of a group, in full.

@@ -122,6 +122,7 @@ TaskCosts TaskCostModel::costs(const TaskGraph& graph, const Strategy& strategy)
                       });
   CommunicationCost communication;
   sharing_ = sharing_of(graph);
+  bucket_shares_ = bucket_shares(graph_, graph, strategy, kernels_.conventions());
   for (const Task& task : graph.tasks) {
     costs.use_begin.push_back(static_cast<int32_t>(costs.uses.size()));
     if (beside) costs.beside_begin.push_back(static_cast<int32_t>(costs.beside.size()));
@@ -269,24 +270,9 @@ bool TaskCostModel::is_between_stages(const Task& task, const Strategy& strategy
   return strategy[edge.producer].devices[0] != strategy[edge.consumer].devices[0];
 }
 
-// Of all units that more devices hold than `beyond`, those with the same holders are one array.
-void TaskCostModel::reduce_together(const TaskGraph& tasks, int64_t beyond, Vector<Sharing>& sharing) {
-  std::map<Vector<DeviceId>, int> first;
-  std::map<int, double> bytes;  // by the first unit
-  for (const int u : tasks.units.indices()) {
-    const SynchronizationUnit& unit = tasks.units[u];
-    if (unit.holder_count() <= beyond) continue;
-    const int its_first = first.try_emplace(unit.holders, u).first->second;
-    bytes[its_first] += static_cast<double>(unit.bytes);
-    sharing[u].reduced = 0;
-  }
-  for (const auto& [unit, sum] : bytes) sharing[unit].reduced = sum / static_cast<double>(tasks.units[unit].bytes);
-}
-
 Vector<TaskCostModel::Sharing> TaskCostModel::sharing_of(const TaskGraph& tasks) const {
   Vector<Sharing> result(tasks.units.size());
   const FrameworkConventions& known = kernels_.conventions();
-  if (known.late_reductions_beyond > 0) reduce_together(tasks, known.late_reductions_beyond, result);
   if (!known.whole_parameter_owners && known.shard_group == 0) return result;
   struct Held {
     double parameters = 0, bytes = 0, largest = 0;
@@ -318,9 +304,10 @@ Vector<TaskCostModel::Sharing> TaskCostModel::sharing_of(const TaskGraph& tasks)
 
 void TaskCostModel::synchronize(const TaskGraph& tasks, const Task& task, CommunicationCost& cost) {
   const FrameworkConventions& known = kernels_.conventions();
-  const double together = sharing_[task.unit].reduced;
-  if (together == 0 || (task.kind == TaskKind::parameter_all_gather && together != 1)) {
-    cost = {};  // the weights with the others of a data-parallel group
+  const BucketShare& bucket = bucket_shares_[task.unit];
+  const double together = task.kind == TaskKind::parameter_all_gather ? bucket.gathered : bucket.reduced;
+  if (together == 0) {
+    cost = {};
     cost.duration = 1;
     return;
   }
@@ -336,7 +323,7 @@ void TaskCostModel::synchronize(const TaskGraph& tasks, const Task& task, Commun
     const DeviceModel& model = topology_.models[topology_.devices[device].model];
     double work_ns = 0;
     if (task.kind == TaskKind::synchronization) {
-      const double moved = known.gradient_copy_bytes / element_bytes * static_cast<double>(task.bytes);
+      const double moved = known.gradient_copy_bytes / element_bytes * together * static_cast<double>(task.bytes);
       const double copies_ns = moved / (model.memory_gb_per_s * model.efficiency.memory);  // 1 GB/s is 1 byte a ns
       if (tasks.reduces_after_backward(task)) {
         cost.duration = std::max(cost.duration, collective + static_cast<Nanoseconds>(copies_ns));

@@ -10,6 +10,7 @@
 #include "common/task_graph/task_graph.h"
 #include "common/vector.h"
 #include "search/cost/communication.h"
+#include "search/cost/gradient_buckets.h"
 #include "search/cost/kernel_costs.h"
 #include "search/cost/replicas.h"
 
@@ -66,13 +67,11 @@ class TaskCostModel {
 
   PartCost cost_of(OperatorId op, const Block& part, const KernelUse& use, int model);
   Nanoseconds duration(const Task& task, const Strategy& strategy);
-  // Of a unit, as the framework's conventions have it. The first two with sharded state.
+  // Of a unit with sharded state, as the framework's conventions have it.
   struct Sharing {
     double broadcasts = 0;  // where parameters have whole owners: how many this unit's share of them is
     double updated = 1;     // what the busiest holder updates, over an equal share among all holders
-    double reduced = 1;     // bytes that are reduced with it, over its own; 0: with another unit
   };
-  static void reduce_together(const TaskGraph& tasks, int64_t beyond, Vector<Sharing>& sharing);
   Vector<Sharing> sharing_of(const TaskGraph& tasks) const;  // [unit]
   bool is_exchanged_already(const Task& task) const;
   bool is_between_stages(const Task& task, const Strategy& strategy) const;
@@ -103,10 +102,11 @@ class TaskCostModel {
   const Replicas* const replicas_;
   std::map<Vector<DeviceId>, HoldersOfAll> holders_of_all_;  // by the simulated holders
   const Vector<Edge> edges_;
-  Vector<KernelUse> uses_;       // by operator
-  Vector<bool> second_of_gate_;  // [operator]: the later product of a gated layer
-  Vector<bool> read_by_gate_;    // [operator]: the products of a gated layer alone read its output
-  Vector<Sharing> sharing_;      // [unit] of the task graph that is priced
+  Vector<KernelUse> uses_;             // by operator
+  Vector<bool> second_of_gate_;        // [operator]: the later product of a gated layer
+  Vector<bool> read_by_gate_;          // [operator]: the products of a gated layer alone read its output
+  Vector<Sharing> sharing_;            // [unit] of the task graph that is priced
+  Vector<BucketShare> bucket_shares_;  // likewise
   Vector<std::unordered_map<Degrees, PartCosts, DegreesHash>> cache_;  // [model and operator]
   size_t cached_parts_ = 0;
   std::unordered_map<int64_t, Nanoseconds> copies_, updates_;  // by bytes and model

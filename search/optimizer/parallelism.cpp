@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <limits>
 #include <map>
 #include <numeric>
 #include <set>
@@ -410,6 +411,23 @@ void check_shard_group(const Parallelism& parallelism) {
                          "-parallel ranks");
 }
 
+namespace {
+
+// Megatron-LM without --overlap-grad-reduce reduces all gradients of a chunk of layers at once, as before 2023; with it
+// in buckets of 40 million parameters, or a million for each data-parallel rank, and only those of the first stage's
+// first chunk (distributed_data_parallel.py). DeepSpeed has buckets of 500 million elements
+// (buffered_allreduce_fallback in runtime/engine.py; reduce_bucket_size and allgather_bucket_size by default).
+void set_buckets(const Parallelism& parallelism, FrameworkConventions& conventions) {
+  if (parallelism.framework == "deepspeed") conventions.bucket_elements = 500'000'000;
+  if (parallelism.framework != "megatron") return;
+  conventions.buckets_of_first_chunk = true;
+  conventions.bucket_elements = overlaps_reductions(parallelism)
+                                    ? std::max<int64_t>(40'000'000, int64_t{1'000'000} * parallelism.data)
+                                    : std::numeric_limits<int64_t>::max();
+}
+
+}  // namespace
+
 FrameworkConventions conventions_of(const Parallelism& parallelism, int64_t batch) {
   FrameworkConventions result;
   result.stored_attention = parallelism.attention == "stored";
@@ -469,6 +487,7 @@ FrameworkConventions conventions_of(const Parallelism& parallelism, int64_t batc
   result.gathers_for_forward = gathers_for_forward(parallelism);
   if (parallelism.framework == "megatron" && parallelism.tensor > 1)
     result.late_reductions_beyond = parallelism.ranks_of_parameters();
+  set_buckets(parallelism, result);
   result.reduced_share = reduces_bf16 ? 0.5 : 1;
   if (parallelism.shard_group > 0 && parallelism.ranks_of_parameters() % parallelism.shard_group == 0)
     result.shard_group = parallelism.shard_group;

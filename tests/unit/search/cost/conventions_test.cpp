@@ -2,6 +2,7 @@
 #include "search/cost/conventions.h"
 
 #include <catch2/catch.hpp>
+#include <limits>
 #include <map>
 
 #include "common/graph.h"
@@ -371,6 +372,21 @@ TEST_CASE("where norms are alike on tensor-parallel ranks their gradients are re
   CHECK(beyond("tp=2,cp=2,framework=megatron") == 8);
   CHECK(beyond("tp=1,framework=megatron") == 0);
   CHECK(beyond("tp=2,framework=fsdp") == 0);
+}
+
+TEST_CASE("buckets of gradients are those of the framework") {
+  const auto of = [](const char* settings) {
+    Parallelism parallelism = parse_parallelism(settings);
+    parallelism.data = 64;
+    return conventions_of(parallelism);
+  };
+  CHECK(of("tp=2").bucket_elements == 0);
+  CHECK(of("tp=1,framework=fsdp").bucket_elements == 0);
+  CHECK(of("tp=1,pp=2,framework=deepspeed").bucket_elements == 500'000'000);
+  CHECK(of("tp=1,pp=2,framework=megatron").bucket_elements == std::numeric_limits<int64_t>::max());
+  CHECK(of("tp=1,pp=2,framework=megatron,overlap_grad_reduce=on").bucket_elements == 64'000'000);
+  CHECK(of("tp=1,pp=2,framework=megatron,overlap_grad_reduce=on").buckets_of_first_chunk);
+  CHECK_FALSE(of("tp=1,pp=2,framework=deepspeed").buckets_of_first_chunk);
 }
 
 // fc1 is on d0, fc2 and the loss on d1. The output of fc1, [4, 8], takes 5 us and 128 bytes each way.

@@ -1,0 +1,107 @@
+#include "search/cost/gradient_buckets.h"
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <utility>
+
+namespace ff {
+namespace {
+
+Vector<int> chunk_of_operators(const Graph& graph, const Strategy& strategy) {
+  Vector<int> result;
+  DeviceId before = -1;
+  for (const OperatorId op : graph.operator_ids()) {
+    const Vector<DeviceId>& devices = strategy[op].devices;
+    const DeviceId first = *std::min_element(devices.begin(), devices.end());
+    result.push_back(result.empty() ? 0 : result.back() + (first != before));
+    before = first;
+  }
+  return result;
+}
+
+class Buckets {
+ public:
+  Buckets(const Graph& graph, const TaskGraph& tasks, const Strategy& strategy, const FrameworkConventions& conventions)
+      : tasks_(tasks), conventions_(conventions), chunk_(chunk_of_operators(graph, strategy)),
+        shares_(tasks.units.size()) {}
+
+  Vector<BucketShare> found() {
+    if (conventions_.bucket_elements > 0) fill_buckets();
+    if (conventions_.late_reductions_beyond > 0) join_late_ones();
+    return std::move(shares_);
+  }
+
+ private:
+  bool is_late(const SynchronizationUnit& unit) const {
+    return conventions_.late_reductions_beyond > 0 && unit.holder_count() > conventions_.late_reductions_beyond;
+  }
+
+  int64_t elements_of(int chunk) const {
+    const bool whole = chunk > 0 && conventions_.buckets_of_first_chunk;
+    return whole ? std::numeric_limits<int64_t>::max() : conventions_.bucket_elements;
+  }
+
+  void fill_buckets() {
+    std::map<std::pair<Vector<DeviceId>, int>, Vector<std::pair<OperatorId, int>>> of_chunk;  // operators, units
+    for (const int u : tasks_.units.indices()) {
+      const SynchronizationUnit& unit = tasks_.units[u];
+      if (unit.holder_count() == 1 || is_late(unit) || shards_gradients(tasks_.synchronization_of(unit.group)))
+        continue;
+      const OperatorId op = unit.pieces[0]->users[0].first;
+      of_chunk[{unit.holders, chunk_[op]}].emplace_back(op, u);
+    }
+    for (auto& [chunk, units] : of_chunk) {
+      std::sort(units.rbegin(), units.rend());
+      Vector<int> bucket;
+      int64_t elements = 0;
+      for (const auto& [op, unit] : units) {
+        bucket.push_back(unit);
+        elements += tasks_.units[unit].bytes / static_cast<int64_t>(sizeof(float));
+        if (elements < elements_of(chunk.second)) continue;
+        join(bucket);
+        bucket.clear();
+        elements = 0;
+      }
+      if (!bucket.empty()) join(bucket);
+    }
+  }
+
+  void join(const Vector<int>& bucket) {
+    for (const int unit : bucket) shares_[unit] = {0, 0};
+    shares_[bucket.back()].reduced = shares_[bucket.back()].gathered = bytes_over_last(bucket);
+  }
+
+  double bytes_over_last(const Vector<int>& units) const {
+    double bytes = 0;
+    for (const int unit : units) bytes += static_cast<double>(tasks_.units[unit].bytes);
+    return bytes / static_cast<double>(tasks_.units[units.back()].bytes);
+  }
+
+  // Those with the same holders; their weights are gathered with the others of a data-parallel group.
+  void join_late_ones() {
+    std::map<Vector<DeviceId>, Vector<int>> late;
+    for (const int u : tasks_.units.indices())
+      if (is_late(tasks_.units[u])) late[tasks_.units[u].holders].push_back(u);
+    for (const auto& [holders, units] : late) {
+      for (const int unit : units) shares_[unit] = {0, units.count() == 1 ? 1.0 : 0.0};
+      shares_[units.back()].reduced = bytes_over_last(units);
+    }
+  }
+
+  const TaskGraph& tasks_;
+  const FrameworkConventions& conventions_;
+  const Vector<int> chunk_;  // [operator]
+  Vector<BucketShare> shares_;
+};
+
+}  // namespace
+
+Vector<BucketShare> bucket_shares(const Graph& graph, const TaskGraph& tasks, const Strategy& strategy,
+                                  const FrameworkConventions& conventions) {
+  if (conventions.bucket_elements == 0 && conventions.late_reductions_beyond == 0)
+    return Vector<BucketShare>(tasks.units.size());
+  return Buckets(graph, tasks, strategy, conventions).found();
+}
+
+}  // namespace ff
