@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstdio>
 #include <map>
-#include <sstream>
 
 #include "search/explain/what_if.h"
 #include "search/report/line.h"
@@ -14,12 +13,11 @@ namespace {
 
 double microseconds(Nanoseconds time) { return static_cast<double>(time) / 1000; }
 
-// The value of a key in "tp=8,pp=16"; those that are at their default may not be there.
-std::string value_of(const std::string& settings, const std::string& key) {
-  std::istringstream stream(settings);
-  for (std::string item; std::getline(stream, item, ',');)
-    if (item.starts_with(key + "=")) return item.substr(key.size() + 1);
-  return "1";
+// Of a setting that may be at its default.
+std::string value_of(const Parallelism& parallelism, const std::string& key) {
+  const std::map<std::string, std::string> values = values_by_key(parallelism);
+  const auto found = values.find(key);
+  return found == values.end() ? "1" : found->second;
 }
 
 const char* name_of(LookedAt::Outcome outcome) {
@@ -61,7 +59,7 @@ Explanation best_by_value(const SettingsSearchResult& result, const std::string&
     throw InputError("--why " + setting + ": unknown setting" + suggestion(key, keys));
   std::map<std::pair<size_t, std::string>, const LookedAt*> best;  // numbers in their order
   for (const LookedAt& one : result.looked_at) {
-    const std::string value = value_of(to_string(one.parallelism), key);
+    const std::string value = value_of(one.parallelism, key);
     const LookedAt*& known = best[{value.size(), value}];
     if (!known || better(one, *known)) known = &one;
   }

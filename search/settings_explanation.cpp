@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <functional>
 #include <map>
-#include <sstream>
+#include <set>
 
 #include "common/readable.h"
 #include "search/explain/sections.h"
@@ -34,10 +34,7 @@ struct Explained {
 using Values = std::map<std::string, std::string>;  // of settings, by key
 
 Values values_of(const Parallelism& parallelism) {
-  Values values;
-  std::istringstream stream(to_string(parallelism));
-  for (std::string item; std::getline(stream, item, ',');)
-    values[item.substr(0, item.find('='))] = item.substr(item.find('=') + 1);
+  Values values = values_by_key(parallelism);
   values.erase("dp");  // follows from the others
   return values;
 }
@@ -117,12 +114,11 @@ Vector<Parallelism> neighbours(const Parallelism& own, int layers) {
 // Those that are plans and change something, the fastest that fits first.
 Vector<ChangedSetting> changed_settings(const Explained& plan, const SettingsPrediction& itself) {
   Vector<ChangedSetting> result;
-  const std::string own = to_string(plan.parallelism);
-  std::map<std::string, bool> seen = {{own, true}};
+  std::set<std::string> seen = {to_string(plan.parallelism)};
   const int layers = transformer_layers(plan.graph).count();
   for (const Parallelism& other : neighbours(plan.parallelism, layers)) try {
       const Parallelism whole = parse_parallelism(to_string(completed(other, plan.graph, plan.topology)));
-      if (!seen.emplace(to_string(whole), true).second) continue;
+      if (!seen.insert(to_string(whole)).second) continue;
       const SettingsPrediction found = plan.predict(whole);
       if (found.makespan == itself.makespan && found.memory_bytes == itself.memory_bytes) continue;  // says nothing
       result.push_back({difference_text(plan.parallelism, whole), found});
@@ -182,7 +178,7 @@ Vector<WhatIf> answers_of(const Explained& plan, const Vector<std::string>& ques
 
 // So many micro-batches as are simulated for the path and the memory.
 ExplainedPart simulated_part(const SimulatedSettings& settings, const Explained& plan, const ExplainedPart& given) {
-  const int all = static_cast<int>(plan.graph.batch_size / plan.parallelism.data / plan.parallelism.micro_batch);
+  const int all = micro_batches_of(plan.parallelism, plan.graph);
   if (given.of_all > 1) return given;
   SimulatedSettings::Iteration one(settings, 1);
   return explained_part(all, one.evaluator().tasks(settings.strategy()).tasks.count(), plan.parallelism.pipeline,
@@ -218,7 +214,7 @@ Explanation explain_settings(const PlanOfFile& file, const CostOptions& costs, c
     result.text += "simulated            " + std::to_string(simulated) + " of " + std::to_string(devices) +
                    " devices; the others do the same as one of these\n";
   }
-  describe_part(part, result);
+  describe_part(part, "Critical path and memory are of that", result);
   explain_path(evaluator, details, given.limit, result);
   const Vector<SettingsPrediction> plans = {whole};
   const Explanation stages = time_by_stage({plan.graph, plan.topology, plan.costs, plans});
@@ -246,13 +242,13 @@ Explanation explain_settings_difference(const PlanOfFile& a, const PlanOfFile& b
                    "\n   " + to_string(plan->parallelism) + "\n";
   }
   const Values before = values_of(from.parallelism), after = values_of(to);
-  std::map<std::string, bool> keys;
+  std::set<std::string> keys;
   for (const Values* values : {&before, &after})
-    for (const auto& [key, value] : *values) keys[key] = true;
+    for (const auto& [key, value] : *values) keys.insert(key);
   result.text += "\nsettings that differ; what each alone changes, from a towards b\n";
   Json& json = result.json["differences"] = Json::array();
   int shown = 0;
-  for (const auto& [key, unused] : keys) {
+  for (const std::string& key : keys) {
     const auto in_a = before.find(key), in_b = after.find(key);
     const auto value = [](auto found, const Values& values) { return found == values.end() ? "" : found->second; };
     if (value(in_a, before) == value(in_b, after)) continue;

@@ -59,13 +59,9 @@ Parallelism completed(Parallelism parallelism, const Graph& graph, const Topolog
   return parallelism;
 }
 
-namespace {
-
 int micro_batches_of(const Parallelism& completed, const Graph& graph) {
   return static_cast<int>(graph.batch_size / completed.data / completed.micro_batch);
 }
-
-}  // namespace
 
 SettingsPrediction predict_settings(const Parallelism& parallelism, const Graph& graph, const Topology& topology,
                                     const CostOptions& costs, Extrapolation extrapolation) {

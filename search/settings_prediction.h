@@ -18,6 +18,8 @@ struct SettingsPrediction {
 // The data-parallel degree and the micro-batch, where they are 0, as plan_of sets them. Throws InputError where devices
 // or samples are not divisible by them.
 Parallelism completed(Parallelism parallelism, const Graph& graph, const Topology& topology);
+// Of an iteration, with settings that have all their values.
+int micro_batches_of(const Parallelism& completed, const Graph& graph);
 
 // In 1F1B order. Micro-batches that follow from others are not simulated, and memory is what a few need, with further
 // preallocated buffers. `graph` has the samples of an iteration. Throws InputError as plan_of does.

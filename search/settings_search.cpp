@@ -271,10 +271,6 @@ class SettingsSearch {
     return {Recomputation::none, Recomputation::full};
   }
 
-  int micro_batches(const Parallelism& parallelism) const {
-    return static_cast<int>(graph_.batch_size / parallelism.data / parallelism.micro_batch);
-  }
-
   void add(Nanoseconds bound, Node node) {
     queue_.emplace(bound, nodes_.count());
     nodes_.push_back(std::move(node));
@@ -285,7 +281,7 @@ class SettingsSearch {
   Vector<int> chunks(const Parallelism& parallelism) const {
     if (given("vp")) return {options_.pinned.chunks};
     Vector<int> result = {1};
-    if (parallelism.pipeline == 1 || micro_batches(parallelism) % parallelism.pipeline != 0) return result;
+    if (parallelism.pipeline == 1 || micro_batches_of(parallelism, graph_) % parallelism.pipeline != 0) return result;
     for (int chunks = 2; chunks <= most_chunks && chunks * parallelism.pipeline <= layers_; ++chunks)
       if (layers_ % parallelism.pipeline == 0 ? layers_ % (chunks * parallelism.pipeline) == 0
                                               : most_layers(parallelism, chunks) == most_layers(parallelism, 1))
@@ -465,8 +461,8 @@ class SettingsSearch {
                            : shape.pipeline > 1                                  ? 2
                                                                                  : 4);
       const double fill = static_cast<double>(shape.pipeline - 1) / of_stage.back();
-      const double bound =
-          (micro_batches(shape) + fill) * static_cast<double>(known->busy) / (shape.of_layer() * shape.pipeline);
+      const double bound = (micro_batches_of(shape, graph_) + fill) * static_cast<double>(known->busy) /
+                           (shape.of_layer() * shape.pipeline);
       add(static_cast<Nanoseconds>(bound), {shape});
     }
   }
@@ -552,7 +548,7 @@ class SettingsSearch {
     // The shape of sharded gradients and parameters was simulated with what each device keeps of them.
     if (of_memory.synchronization != Synchronization::sharded_optimizer)
       of_memory.synchronization = Synchronization::all_reduce;
-    const int count = micro_batches(parallelism);
+    const int count = micro_batches_of(parallelism, graph_);
     Parallelism least = parallelism;
     least.micro_batch = smallest_micro_batch(parallelism);
     const auto with_own_layers = [&](const ShapeCosts* costs) {

@@ -33,9 +33,7 @@ class Buckets {
   }
 
  private:
-  bool is_late(const SynchronizationUnit& unit) const {
-    return conventions_.late_reductions_beyond > 0 && unit.holder_count() > conventions_.late_reductions_beyond;
-  }
+  bool is_late(const SynchronizationUnit& unit) const { return is_reduced_late(unit, conventions_); }
 
   int64_t elements_of(int chunk) const {
     const bool whole = chunk > 0 && conventions_.buckets_of_first_chunk;
@@ -57,7 +55,7 @@ class Buckets {
       int64_t elements = 0;
       for (const auto& [op, unit] : units) {
         bucket.push_back(unit);
-        elements += tasks_.units[unit].bytes / static_cast<int64_t>(sizeof(float));
+        elements += tasks_.units[unit].bytes / element_bytes;
         if (elements < elements_of(chunk.second)) continue;
         join(bucket);
         bucket.clear();

@@ -8,6 +8,11 @@
 
 namespace ff {
 
+// Are its gradients those of norms, which are reduced after backward (FrameworkConventions::late_reductions_beyond)?
+inline bool is_reduced_late(const SynchronizationUnit& unit, const FrameworkConventions& conventions) {
+  return conventions.late_reductions_beyond > 0 && unit.holder_count() > conventions.late_reductions_beyond;
+}
+
 // Of a unit: the bytes that are reduced or gathered with it, over its own; 0: with another unit.
 struct BucketShare {
   double reduced = 1, gathered = 1;

@@ -7,6 +7,7 @@
 #include "common/task_graph/issue_order.h"
 #include "common/task_graph/late_reductions.h"
 #include "common/task_graph/sharded_units.h"
+#include "search/cost/gradient_buckets.h"
 
 namespace ff {
 namespace {
@@ -61,10 +62,10 @@ void order_step(TaskGraph& tasks, const TaskGraphBuilder& builder, const Strateg
   std::set<int> free;
   if (conventions.clips_gradients) update_after_reductions(tasks, builder, further);
   if (conventions.gathers_for_forward) gather_before_forward(tasks, builder, strategy, further, free);
-  if (const int beyond = conventions.late_reductions_beyond; beyond > 0) {
+  if (conventions.late_reductions_beyond > 0) {
     const auto is_late = [&](const Task& task) {
       const SynchronizationUnit& unit = tasks.units[task.unit];
-      return unit.holder_count() > beyond && !tasks.reduces_after_backward(task) &&
+      return is_reduced_late(unit, conventions) && !tasks.reduces_after_backward(task) &&
              !shards_gradients(tasks.synchronization_of(unit.group));
     };
     wait_for_backward(tasks, builder, strategy, is_late, further);

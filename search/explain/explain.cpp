@@ -95,7 +95,7 @@ Explanation explain_strategy(const Problem& problem, const StrategyFile& file, c
   Explanation result;
   result.json = {{"graph", problem.graph.name}, {"topology", problem.topology.name}, {"predicted_us", to_us(makespan)}};
   result.text = heading(problem.whole(), problem.topology) + predicted_text(problem.whole().batch_size, makespan);
-  describe_part(settings.part, result);
+  describe_part(settings.part, "All numbers are of that", result);
   explain_path(evaluator, details, settings.limit, result);
   // What changes a strategy or a machine is compared with tasks as they become ready, whatever the file's order.
   const Nanoseconds fifo = details.makespan_fifo;
@@ -262,7 +262,7 @@ Explanation explain_difference(Evaluator& evaluator_a, const StrategyFile& a, Ev
   const Problem& problem = evaluator_a.problem();
   Explanation result;
   result.text = heading(problem.whole(), problem.topology);
-  describe_part(part, result);
+  describe_part(part, "All numbers are of that", result);
   const Vector<std::string> settings = settings_differences(a, b);
   describe_plan("a", compared_plan(evaluator_a, a), !settings.empty(), result);
   describe_plan("b", compared_plan(evaluator_b, b), !settings.empty(), result);

@@ -83,14 +83,14 @@ Json items_to_json(const Vector<MemoryItem>& items) {
 
 }  // namespace
 
-void describe_part(const ExplainedPart& part, Explanation& result) {
+void describe_part(const ExplainedPart& part, const std::string& what, Explanation& result) {
   if (part.is_whole()) return;
   result.json["explained_micro_batches"] = part.micro_batches;
   result.json["micro_batches"] = part.of_all;
-  result.text += "explained            an iteration with " + std::to_string(part.micro_batches) + " of " +
-                 std::to_string(part.of_all) +
-                 " micro-batches, in 1F1B order. All numbers are of that; what is\n"
-                 "                     done once an iteration, such as reducing gradients, has a larger share of it\n";
+  result.text +=
+      "explained            an iteration with " + std::to_string(part.micro_batches) + " of " +
+      std::to_string(part.of_all) + " micro-batches, in 1F1B order. " + what +
+      "; what is\n                     done once an iteration, such as reducing gradients, has a larger share of it\n";
 }
 
 void explain_path(Evaluator& evaluator, const Evaluator::Details& details, int limit, Explanation& result) {

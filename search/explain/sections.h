@@ -20,8 +20,8 @@ std::string right_aligned(const std::string& text, size_t width);
 std::string change_text(Nanoseconds change, Nanoseconds whole);
 std::string more_text(int64_t all, int limit, const std::string& what);
 
-// What is left out of the plan.
-void describe_part(const ExplainedPart& part, Explanation& result);
+// What is left out of the plan. `what`: "All numbers are of that".
+void describe_part(const ExplainedPart& part, const std::string& what, Explanation& result);
 void explain_path(Evaluator& evaluator, const Evaluator::Details& details, int limit, Explanation& result);
 // The device that needs most of its memory, and where it goes. Returns whether the plan fits.
 bool explain_peak(Evaluator& evaluator, const Evaluator::Details& details, int limit, Explanation& result);

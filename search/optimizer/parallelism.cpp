@@ -538,6 +538,10 @@ std::string to_string(const Parallelism& parallelism) {
   return text;
 }
 
+std::map<std::string, std::string> values_by_key(const Parallelism& parallelism) {
+  return split(to_string(parallelism));
+}
+
 Vector<OperatorId> transformer_layers(const Graph& graph) {
   const OperatorId count = graph.operators.count();
   Vector<OperatorId> attention;

@@ -72,6 +72,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -140,8 +141,9 @@ constexpr Fusion fusions[] = {{"norm_fusion", &Parallelism::fuses_norms, fuses_n
 std::set<std::string> keys_of_parallelism(const std::string& text);
 // Of the framework and the kind of attention. Of a batch of so many samples, once the data-parallel groups are known.
 FrameworkConventions conventions_of(const Parallelism& parallelism, int64_t batch = 0);
-// All settings, in the same notation.
+// All settings, in the same notation; and by key. Those at their default may not be there.
 std::string to_string(const Parallelism& parallelism);
+std::map<std::string, std::string> values_by_key(const Parallelism& parallelism);
 
 // Throws InputError where the shard group does not divide the ranks that have the same parameters, which are known.
 // Costs follow it only where it does.

@@ -36,10 +36,6 @@ class EventWriter {
   bool any_ = false;
 };
 
-}  // namespace
-
-namespace {
-
 // "node0.gpu0", with how many other devices it was simulated for; "" where another one was simulated for it.
 std::string row_name(const Problem& problem, DeviceId device) {
   const std::string& name = problem.topology.devices[device].name;
