@@ -10,8 +10,11 @@ namespace ff {
 
 JobLoad load_of(const Evaluator::Details& details, const Topology& topology) {
   JobLoad load{Vector<double>(details.costs.resource_count, 0.0), details.memory_bytes};
-  for (const ResourceUse& use : details.costs.uses) load.busy[use.resource] += static_cast<double>(use.occupancy);
-  for (const auto& [device, work] : details.costs.beside) load.busy[device] += static_cast<double>(work);
+  for (const int task : details.tasks.tasks.indices()) {
+    for (const ResourceUse& use : details.costs.uses_of(task))
+      load.busy[use.resource] += static_cast<double>(use.occupancy);
+    for (const auto& [device, work] : details.costs.beside_of(task)) load.busy[device] += static_cast<double>(work);
+  }
   for (double& busy : load.busy) busy /= static_cast<double>(details.timeline.makespan);
   for (const DeviceId device : topology.devices.indices())
     if (topology.devices[device].kind == DeviceKind::cpu && load.busy[device] > 0) load.busy[device] = 1;

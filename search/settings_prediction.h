@@ -22,9 +22,11 @@ Parallelism completed(Parallelism parallelism, const Graph& graph, const Topolog
 int micro_batches_of(const Parallelism& completed, const Graph& graph);
 
 // In 1F1B order. Micro-batches that follow from others are not simulated, and memory is what a few need, with further
-// preallocated buffers. `graph` has the samples of an iteration. Throws InputError as plan_of does.
+// preallocated buffers. `graph` has the samples of an iteration, `loads` are those on the topology (SimulatedSettings).
+// Throws InputError as plan_of does.
 SettingsPrediction predict_settings(const Parallelism& parallelism, const Graph& graph, const Topology& topology,
-                                    const CostOptions& costs, Extrapolation extrapolation = Extrapolation::exact);
+                                    const CostOptions& costs, Extrapolation extrapolation = Extrapolation::exact,
+                                    ParameterLoads* loads = nullptr);
 
 // What a device of a stage does in an iteration: times that its compute tasks and the collectives that it takes part in
 // take, summed. Collectives may run beside compute tasks.

@@ -16,8 +16,8 @@ std::optional<SettingsPrediction> predicted_if_it_fits(const Parallelism& parall
                                                        const SettingsRefinement& refinement, int64_t& simulated) {
   try {
     ++simulated;
-    SettingsPrediction found =
-        predict_settings(parallelism, refinement.graph, refinement.topology, refinement.costs, Extrapolation::steady);
+    SettingsPrediction found = predict_settings(parallelism, refinement.graph, refinement.topology, refinement.costs,
+                                                Extrapolation::steady, &refinement.loads);
     if (found.fits()) return found;
   } catch (const InputError&) {
   } catch (const MachineError&) {  // this machine has no memory for it

@@ -13,6 +13,7 @@ struct SettingsRefinement {
   const Graph& graph;
   const Topology& topology;
   const CostOptions& costs;
+  ParameterLoads& loads;                                                                     // on this topology
   bool borders = true, recomputation = true, overlap = true, gathers = true, groups = true;  // what may change
   std::function<bool()> ended;  // no time is left, or the user stops it
 };

@@ -77,9 +77,9 @@ Vector<int64_t> parameters_with_sharded_optimizer(const Evaluator& evaluator, co
 }
 
 ShapeCosts costs_of_shape(const Parallelism& parallelism, const Graph& graph, const Topology& topology,
-                          const CostOptions& costs) {
+                          const CostOptions& costs, ParameterLoads& loads) {
   ShapeCosts result;
-  const SimulatedSettings settings(parallelism, graph, topology, costs);
+  const SimulatedSettings settings(parallelism, graph, topology, costs, {}, &loads);
   SimulatedSettings::Iteration one(settings, 1);
   const Evaluator::Details details = one.evaluator().simulated(settings.strategy());
   result.makespan = details.timeline.makespan;
@@ -205,7 +205,7 @@ class SettingsSearch {
  public:
   SettingsSearch(const Graph& graph, const Topology& topology, const CostOptions& costs,
                  const SettingsSearchOptions& options, const std::atomic<bool>& stop)
-      : graph_(graph), topology_(topology), costs_(costs), options_(options), stop_(stop),
+      : graph_(graph), topology_(topology), costs_(costs), options_(options), stop_(stop), loads_(topology),
         layers_(transformer_layers(graph).count()), node_size_(most_devices_of_node(topology)) {
     for (const Operator& op : graph.operators)
       if (const int d = experts_dimension(*op.definition); d >= 0) experts_ = op.definition->dimensions()[d].size;
@@ -485,7 +485,7 @@ class SettingsSearch {
     std::optional<ShapeCosts>& costs = shapes_[shape];
     const auto begin = std::chrono::steady_clock::now();
     try {
-      costs = costs_of_shape(own, graph_, topology_, costs_);
+      costs = costs_of_shape(own, graph_, topology_, costs_, loads_);
       ++result_.estimated;
     } catch (const InputError& error) {
       refused_ = error.what();
@@ -607,7 +607,7 @@ class SettingsSearch {
     std::optional<SettingsPrediction> found;
     const auto begin = std::chrono::steady_clock::now();
     try {
-      found = predict_settings(node.parallelism, graph_, topology_, costs_, Extrapolation::steady);
+      found = predict_settings(node.parallelism, graph_, topology_, costs_, Extrapolation::steady, &loads_);
     } catch (const InputError& error) {  // chunks
       refused_ = error.what();
       return;
@@ -652,6 +652,7 @@ class SettingsSearch {
         graph_,
         topology_,
         costs_,
+        loads_,
         !given("layers"),
         !given("recompute") && !given("recompute_layers") && options_.pinned.framework != "fsdp",
         !given("overlap_grad_reduce"),
@@ -680,6 +681,7 @@ class SettingsSearch {
   const CostOptions& costs_;
   const SettingsSearchOptions& options_;
   const std::atomic<bool>& stop_;
+  ParameterLoads loads_;
   const std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
   const int layers_, node_size_;  // devices of the largest node
   int64_t experts_ = 1;

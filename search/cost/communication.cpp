@@ -252,7 +252,7 @@ Vector<CommunicationModel::CollectiveShape> CommunicationModel::shapes(Collectiv
       break;
     }
     case CollectiveKind::all_gather:
-    case CollectiveKind::reduce_scatter:
+    case CollectiveKind::reduce_scatter:  // the same the other way round
       add([&](Loads& loads) { add_ring(loads, holders, (k - 1) / k); }, k - 1);
       [[fallthrough]];
     case CollectiveKind::all_to_all:
@@ -260,13 +260,11 @@ Vector<CommunicationModel::CollectiveShape> CommunicationModel::shapes(Collectiv
         add([&](Loads& loads) { add_all_pairs(loads, holders, 1 / k); }, 1);
       else add([&](Loads& loads) { add_all_pairs(loads, nodes, 1 / k); }, 1);
   }
-  if (kind == CollectiveKind::all_gather || kind == CollectiveKind::reduce_scatter ||
-      kind == CollectiveKind::all_reduce)
-    for (const auto& groups : {nodes, by_runs(holders)})
-      if (!groups.empty()) result.push_back(hierarchical(kind, groups));
   if (kind != CollectiveKind::all_gather && kind != CollectiveKind::reduce_scatter &&
       kind != CollectiveKind::all_reduce)
     return result;
+  for (const auto& groups : {nodes, by_runs(holders)})
+    if (!groups.empty()) result.push_back(hierarchical(kind, groups));
   if (nodes.empty()) return result;
   if (!on_cpus) result.push_back(rings(kind, nodes));
   if (kind == CollectiveKind::all_reduce && on_cpus)
@@ -282,6 +280,7 @@ void CommunicationModel::collective(CollectiveKind kind, const Vector<DeviceId>&
     cost.beside.clear();
     return;
   }
+  if (kind == CollectiveKind::reduce_scatter) kind = CollectiveKind::all_gather;  // known once
   auto& known = shapes_[static_cast<size_t>(kind)];
   auto it = known.find(holders);
   if (it == known.end()) {
@@ -296,6 +295,11 @@ void CommunicationModel::collective(CollectiveKind kind, const Vector<DeviceId>&
   set_without_channels(cost, shape, holders, 1, size);
   for (const auto& [channel, ns_per_byte] : shape.load_ns_per_byte)
     cost.uses.push_back({device_count_ + channel, at_least_one(size * ns_per_byte)});
+}
+
+void CommunicationModel::forget() {
+  for (auto& by_holders : shapes_) by_holders.clear();
+  broadcast_rings_.clear();
 }
 
 void CommunicationModel::leave_out(Vector<bool> channels) {

@@ -61,6 +61,8 @@ class CommunicationModel {
   // long before it is on the last holder. In one of the rings, each of which enters a node at another GPU, the next
   // root comes just before this one, and so is the last to receive.
   void broadcasts(const Vector<DeviceId>& holders, double count, int64_t bytes, CommunicationCost& cost);
+  // What is known of collectives among some devices, which takes memory.
+  void forget();
   // From now on these [channel] are not among what collectives occupy, whose times are the same.
   void leave_out(Vector<bool> channels);
   void all_reduce(const Vector<DeviceId>& holders, int64_t bytes, CommunicationCost& cost) {

@@ -16,12 +16,14 @@ inline double to_us(Nanoseconds time) { return static_cast<double>(time) / 1e3; 
 struct ResourceUse {
   int32_t resource;
   Nanoseconds occupancy;  // from the task's start; a fast link of a route is free again before the transfer ends
+  bool operator==(const ResourceUse&) const = default;
 };
 
 // A device works for a transfer or a collective while it also computes: what it computes next starts so much later.
 struct WorkBeside {
   int32_t device;
   Nanoseconds work;
+  bool operator==(const WorkBeside&) const = default;
 };
 
 // When a device is free after a task that it works for from `begin` on, whether the device is free then or not. A
@@ -36,10 +38,19 @@ enum class BesideKernels : uint8_t { no, runs, waited_for };
 // Duration and resources of every task of a task graph. Every duration and occupancy is at least 1 ns, so that a task
 // is ready strictly before it ends and the order (ready time, key) in which tasks are taken is well defined.
 struct TaskCosts {
+  struct Range {
+    int32_t begin, end;  // indices
+    bool operator==(const Range&) const = default;
+    template <typename T>
+    std::span<T> of(std::span<T> all) const {
+      return all.subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin));
+    }
+  };
   Vector<Nanoseconds> duration;
-  Vector<int32_t> use_begin;  // uses of task t: uses[use_begin[t] .. use_begin[t + 1])
+  // Ranges of `uses` and `beside`, by task. Collectives that are alike, as those of each layer's weights, share them.
+  Vector<Range> use_ranges;
   Vector<ResourceUse> uses;
-  Vector<int32_t> beside_begin;  // likewise; empty if there is none
+  Vector<Range> beside_ranges;  // empty if there is none
   Vector<WorkBeside> beside;
   int32_t device_count = 0, channel_count = 0, resource_count = 0;
   // Do collectives of parameters not queue with what else is moved? Their channels follow the others, once more.
@@ -55,13 +66,11 @@ struct TaskCosts {
   int32_t channel_of(int32_t resource) const { return (resource - device_count) % channel_count; }
   bool is_parameter_channel(int32_t resource) const { return resource >= device_count + channel_count; }
   std::span<const ResourceUse> uses_of(int task) const {
-    const size_t begin = static_cast<size_t>(use_begin[task]), end = static_cast<size_t>(use_begin[task + 1]);
-    return std::span(uses).subspan(begin, end - begin);
+    return use_ranges[task].of(std::span<const ResourceUse>(uses));
   }
   std::span<const WorkBeside> beside_of(int task) const {
-    if (beside_begin.empty()) return {};
-    const size_t begin = static_cast<size_t>(beside_begin[task]), end = static_cast<size_t>(beside_begin[task + 1]);
-    return std::span(beside).subspan(begin, end - begin);
+    return beside_ranges.empty() ? std::span<const WorkBeside>{}
+                                 : beside_ranges[task].of(std::span<const WorkBeside>(beside));
   }
 };
 

@@ -1,6 +1,9 @@
 #include "search/cost/task_costs.h"
 
 #include <map>
+#include <unordered_map>
+
+#include "common/hash.h"
 
 namespace ff {
 
@@ -107,6 +110,41 @@ Nanoseconds TaskCostModel::duration(const Task& task, const Strategy& strategy) 
   return kernel.ns + copy_ns(task.copy_bytes - (known.exchanges_in_place ? task.exchange_copy_bytes : 0), model);
 }
 
+namespace {
+
+std::pair<int32_t, Nanoseconds> numbers_of(const ResourceUse& use) { return {use.resource, use.occupancy}; }
+std::pair<int32_t, Nanoseconds> numbers_of(const WorkBeside& work) { return {work.device, work.work}; }
+
+// Lists, of resource uses or of work, one behind the other; those that are added to be shared once each.
+template <typename T>
+class Lists {
+ public:
+  explicit Lists(Vector<T>& all) : all_(all) {}
+
+  TaskCosts::Range add(const Vector<T>& list) {
+    all_.insert(all_.end(), list.begin(), list.end());
+    return {all_.count() - list.count(), all_.count()};
+  }
+
+  TaskCosts::Range share(const Vector<T>& list) {
+    uint64_t hash = hash_basis;
+    for (const T& one : list) {
+      const auto [of, time] = numbers_of(one);
+      hash = hash_step(hash_step(hash, static_cast<uint64_t>(of)), static_cast<uint64_t>(time));
+    }
+    const auto [begin, end] = known_.equal_range(hash);
+    const auto found = std::find_if(
+        begin, end, [&](const auto& one) { return std::ranges::equal(one.second.of(std::span<const T>(all_)), list); });
+    return found != end ? found->second : known_.emplace(hash, add(list))->second;
+  }
+
+ private:
+  Vector<T>& all_;
+  std::unordered_multimap<uint64_t, TaskCosts::Range> known_;  // by hash
+};
+
+}  // namespace
+
 TaskCosts TaskCostModel::costs(const TaskGraph& graph, const Strategy& strategy) {
   TaskCosts costs;
   costs.device_count = topology_.devices.count();
@@ -114,19 +152,20 @@ TaskCosts TaskCostModel::costs(const TaskGraph& graph, const Strategy& strategy)
   costs.separate_parameters = kernels_.conventions().overlapped_collectives;
   costs.resource_count = costs.device_count + (costs.separate_parameters ? 2 : 1) * costs.channel_count;
   costs.duration.reserve(graph.tasks.size());
-  costs.use_begin.reserve(graph.tasks.size() + 1);
-  costs.uses.reserve(graph.tasks.size() * 2);
+  costs.use_ranges.reserve(graph.tasks.size());
+  costs.uses.reserve(graph.tasks.size());
   const bool beside = kernels_.conventions().overlapped_collectives ||
                       std::any_of(topology_.channels.begin(), topology_.channels.end(), [](const Channel& channel) {
                         return channel.cpu_overhead_us > 0 || channel.cpu_overhead_ns_per_byte > 0;
                       });
   CommunicationCost communication;
+  Lists uses(costs.uses);
+  Lists works(costs.beside);
   sharing_ = sharing_of(graph);
   bucket_shares_ = bucket_shares(graph_, graph, strategy, kernels_.conventions());
   for (const Task& task : graph.tasks) {
-    costs.use_begin.push_back(static_cast<int32_t>(costs.uses.size()));
-    if (beside) costs.beside_begin.push_back(static_cast<int32_t>(costs.beside.size()));
-    if (is_transfer(task.kind) || is_collective(task.kind)) {
+    const bool is_shared = is_collective(task.kind);
+    if (is_transfer(task.kind) || is_shared) {
       if (is_parameter_collective(task.kind)) synchronize(graph, task, communication);
       else if (is_exchanged_already(task)) communication = {};
       else if (is_collective(task.kind))
@@ -139,16 +178,16 @@ TaskCosts TaskCostModel::costs(const TaskGraph& graph, const Strategy& strategy)
         communication.beside.assign(
             {{task.device, communication.duration}, {task.destination, communication.duration}});
       costs.duration.push_back(communication.duration);
-      costs.uses.insert(costs.uses.end(), communication.uses.begin(), communication.uses.end());
-      costs.beside.insert(costs.beside.end(), communication.beside.begin(), communication.beside.end());
+      costs.use_ranges.push_back(is_shared ? uses.share(communication.uses) : uses.add(communication.uses));
+      if (beside)
+        costs.beside_ranges.push_back(is_shared ? works.share(communication.beside) : works.add(communication.beside));
     } else {
       const Nanoseconds ns = duration(task, strategy);
       costs.duration.push_back(ns);
-      costs.uses.push_back({task.device, ns});
+      costs.use_ranges.push_back(uses.add({{task.device, ns}}));
+      if (beside) costs.beside_ranges.push_back(works.add({}));
     }
   }
-  costs.use_begin.push_back(static_cast<int32_t>(costs.uses.size()));
-  if (beside) costs.beside_begin.push_back(static_cast<int32_t>(costs.beside.size()));
   if (kernels_.conventions().overlapped_collectives) {
     for (const Device& device : topology_.devices)
       costs.slowed.push_back(topology_.models[device.model].efficiency.collectives);

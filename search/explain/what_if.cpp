@@ -121,8 +121,7 @@ WhatIf with_device(const std::string& text, const Vector<std::string>& words, co
     const Task& task = tasks.tasks[t];
     if (task.device != device || !occupies_device(task.kind)) continue;
     costs.duration[t] = scaled(costs.duration[t]);
-    for (int32_t u = costs.use_begin[t]; u < costs.use_begin[t + 1]; ++u)
-      costs.uses[u].occupancy = scaled(costs.uses[u].occupancy);
+    for (ResourceUse& use : costs.use_ranges[t].of(std::span(costs.uses))) use.occupancy = scaled(use.occupancy);
   }
   return {text, simulate_full(tasks, costs).makespan, prediction.fullness, problem.whole().batch_size};
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <utility>
 
 #include "common/hash.h"
 #include "common/task_graph/synchronization_units.h"
@@ -96,6 +97,7 @@ Vector<Vector<DeviceId>> parameter_holders(const Parallelism& parallelism, const
   }
   sort_and_unique(first_and_last);
   holders.push_back(std::move(first_and_last));
+  sort_and_unique(holders);
   return holders;
 }
 
@@ -108,8 +110,7 @@ struct Simultaneous {
 // Of holders, those of each group that share sharded state, and those with the same shard.
 void add_shard_groups(int group, const Vector<DeviceId>& all, Vector<Simultaneous>& sets) {
   if (all.count() <= group) return;
-  Simultaneous within{{CollectiveKind::all_gather, CollectiveKind::reduce_scatter}, {}},
-      across{{CollectiveKind::all_reduce}, {}};
+  Simultaneous within{{CollectiveKind::all_gather}, {}}, across{{CollectiveKind::all_reduce}, {}};
   within.holders.resize((all.count() + group - 1) / group);
   across.holders.resize(group);
   for (const int place : all.indices()) {
@@ -126,20 +127,18 @@ uint64_t hash_of(std::initializer_list<double> numbers) {
   return hash;
 }
 
-// [channel]: equal for channels with equal rates that parameters load equally: with each of their collectives, at sizes
-// at which different algorithms may be the fastest.
+// [channel]: equal for channels with equal rates that parameters load equally, with each of their collectives. A
+// reduce-scatter loads them as an all-gather does.
 Vector<uint64_t> kinds_of_channels(const Parallelism& parallelism, const Topology& topology,
-                                   const Vector<Vector<DeviceId>>& groups, CommunicationModel& communication) {
+                                   const Vector<Vector<DeviceId>>& groups, ParameterLoads& loads) {
   Vector<uint64_t> kinds;
   for (const Channel& one : topology.channels)
     kinds.push_back(
         hash_of({one.bandwidth_gb_per_s, one.latency_us, one.blocks_devices ? 1.0 : 0.0, one.cpu_overhead_us,
                  one.cpu_overhead_ns_per_byte, one.all_reduce_gb_per_s, one.all_reduce_latency_us}));
-  CommunicationCost cost;
   const Vector<CollectiveKind> collectives =
       is_sharded(parallelism.synchronization)
-          ? Vector<CollectiveKind>{CollectiveKind::all_gather, CollectiveKind::reduce_scatter,
-                                   CollectiveKind::all_reduce}
+          ? Vector<CollectiveKind>{CollectiveKind::all_gather, CollectiveKind::all_reduce}
           : Vector<CollectiveKind>{CollectiveKind::all_reduce};
   Vector<Simultaneous> sets;
   for (const Vector<DeviceId>& holders : parameter_holders(parallelism, groups)) {
@@ -148,16 +147,12 @@ Vector<uint64_t> kinds_of_channels(const Parallelism& parallelism, const Topolog
   }
   uint64_t number = 0;  // of the collective
   for (const Simultaneous& set : sets)
-    for (const CollectiveKind kind : set.kinds)
-      for (const int64_t bytes : {int64_t{1} << 12, int64_t{1} << 20, int64_t{1} << 26, int64_t{1} << 32}) {
-        ++number;
-        for (const Vector<DeviceId>& holders : set.holders) {
-          communication.collective(kind, holders, bytes, cost);
-          for (const ResourceUse& use : cost.uses)
-            if (const int64_t channel = use.resource - topology.devices.count(); channel >= 0)
-              kinds[channel] = hash_step(hash_step(kinds[channel], number), static_cast<uint64_t>(use.occupancy));
-        }
-      }
+    for (const CollectiveKind kind : set.kinds) {
+      ++number;
+      for (const Vector<DeviceId>& holders : set.holders)
+        for (const auto& [channel, hash] : loads.of(kind, holders))
+          kinds[channel] = hash_step(hash_step(kinds[channel], number), hash);
+    }
   return kinds;
 }
 
@@ -165,16 +160,15 @@ Vector<uint64_t> kinds_of_channels(const Parallelism& parallelism, const Topolog
 class Comparison {
  public:
   Comparison(const Parallelism& parallelism, const Topology& topology, const Vector<Vector<DeviceId>>& groups,
-             const Exchanging& exchanging, CommunicationModel& communication)
-      : parallelism_(parallelism), topology_(topology), groups_(groups), exchanging_(exchanging),
-        communication_(communication) {}
+             const Exchanging& exchanging, ParameterLoads& loads)
+      : parallelism_(parallelism), topology_(topology), groups_(groups), exchanging_(exchanging), loads_(loads) {}
 
   bool alike(const Vector<Vector<DeviceId>>& sets) {
     for (const Vector<DeviceId>& set : sets)
       for (const int place : set.indices())
         if (topology_.devices[set[place]].model != topology_.devices[sets[0][place]].model) return false;
     if (sets[0].size() == 1) return true;  // nothing but parameters is moved
-    if (kinds_.empty()) kinds_ = kinds_of_channels(parallelism_, topology_, groups_, communication_);
+    if (kinds_.empty()) kinds_ = kinds_of_channels(parallelism_, topology_, groups_, loads_);
     Vector<int>& set_of = set_of_channels_;
     set_of.assign(topology_.channels.size(), -1);
     const int places = groups_[0].count() * parallelism_.groups_of_experts();
@@ -210,7 +204,7 @@ class Comparison {
   const Topology& topology_;
   const Vector<Vector<DeviceId>>& groups_;
   const Exchanging& exchanging_;
-  CommunicationModel& communication_;
+  ParameterLoads& loads_;
   Vector<uint64_t> kinds_;  // of channels
   Vector<int> set_of_channels_;
 };
@@ -247,7 +241,32 @@ FoldedPlan fold(Parallelism parallelism, const Graph& graph, const std::shared_p
 
 }  // namespace
 
-std::optional<FoldedPlan> folded(const Parallelism& parallelism, const Graph& graph, const Topology& topology) {
+ParameterLoads::ParameterLoads(const Topology& topology)
+    : topology_(topology), communication_(topology), hash_(topology.channels.size(), 0) {}
+
+const Vector<ParameterLoads::Load>& ParameterLoads::of(CollectiveKind kind, const Vector<DeviceId>& holders) {
+  const auto [found, is_new] = known_.try_emplace({kind, holders});
+  if (!is_new) return found->second;
+  Vector<ChannelId> loaded;
+  CommunicationCost cost;
+  uint64_t number = 0;
+  for (const int64_t bytes : {int64_t{1} << 12, int64_t{1} << 20, int64_t{1} << 26, int64_t{1} << 32}) {
+    ++number;
+    communication_.collective(kind, holders, bytes, cost);
+    for (const ResourceUse& use : cost.uses) {
+      const ChannelId channel = use.resource - topology_.devices.count();
+      if (channel < 0) continue;
+      if (hash_[channel] == 0) loaded.push_back(channel);
+      hash_[channel] = hash_step(hash_step(hash_[channel], number), static_cast<uint64_t>(use.occupancy));
+    }
+  }
+  for (const ChannelId channel : loaded) found->second.push_back({channel, std::exchange(hash_[channel], 0)});
+  communication_.forget();
+  return found->second;
+}
+
+std::optional<FoldedPlan> folded(const Parallelism& parallelism, const Graph& graph, const Topology& topology,
+                                 ParameterLoads& loads) {
   const int data = parallelism.data;
   const int least = parallelism.groups_of_experts();  // these exchange tokens
   if (data == least || data % least != 0 || parallelism.synchronization == Synchronization::parameter_server)
@@ -256,12 +275,12 @@ std::optional<FoldedPlan> folded(const Parallelism& parallelism, const Graph& gr
   const std::optional<Exchanging> exchanging = exchanging_places(parallelism, graph, topology, groups);
   if (!exchanging) return std::nullopt;
   const auto whole = std::make_shared<const Topology>(topology);
-  const auto communication = std::make_shared<CommunicationModel>(*whole);
-  Comparison comparison(parallelism, *whole, groups, *exchanging, *communication);
+  Comparison comparison(parallelism, *whole, groups, *exchanging, loads);
   for (int simulated = least; simulated < data; simulated += least) {
     if (data % simulated != 0) continue;
     const Vector<Vector<DeviceId>> sets = sets_of(groups, simulated);
     if (!comparison.alike(sets)) continue;
+    const auto communication = std::make_shared<CommunicationModel>(*whole);
     communication->leave_out(comparison.images());
     return fold(parallelism, graph, whole, sets, communication);
   }

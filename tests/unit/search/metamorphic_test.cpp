@@ -32,7 +32,7 @@ struct Case {
 };
 
 bool equal_costs(const TaskCosts& a, const TaskCosts& b) {
-  return a.duration == b.duration && a.beside_begin == b.beside_begin;
+  return a.duration == b.duration && a.beside_ranges == b.beside_ranges;
 }
 
 void rename_ends(Json& machine, const std::function<std::string(const std::string&)>& name) {
@@ -163,10 +163,14 @@ TEST_CASE("metamorphic: at twice all rates and half of all fixed times an iterat
       CHECK(std::abs(time - 2 * then) <= 8);
     };
     for (const int task : before.tasks.tasks.indices()) half(before.costs.duration[task], after.costs.duration[task]);
-    for (const int use : before.costs.uses.indices())
-      half(before.costs.uses[use].occupancy, after.costs.uses[use].occupancy);
-    for (const int work : before.costs.beside.indices())
-      half(before.costs.beside[work].work, after.costs.beside[work].work);
+    for (const int task : before.tasks.tasks.indices()) {
+      const auto uses = before.costs.uses_of(task), then = after.costs.uses_of(task);
+      REQUIRE(uses.size() == then.size());
+      for (size_t u = 0; u < uses.size(); ++u) half(uses[u].occupancy, then[u].occupancy);
+      const auto works = before.costs.beside_of(task), works_then = after.costs.beside_of(task);
+      REQUIRE(works.size() == works_then.size());
+      for (size_t w = 0; w < works.size(); ++w) half(works[w].work, works_then[w].work);
+    }
     if (!halved) continue;
     ++exact;
     CHECK(before.timeline.makespan == 2 * after.timeline.makespan);

@@ -57,23 +57,23 @@ TEST_CASE("compute tasks hold their device, transfers and all-reduces the links"
   int computed = 0, transferred = 0, reduced = 0;
   for (size_t t = 0; t < tasks.tasks.size(); ++t) {
     const Task& task = tasks.tasks[t];
-    const int32_t begin = costs.use_begin[t], end = costs.use_begin[t + 1];
+    const auto uses = costs.uses_of(static_cast<int>(t));
     if (is_transfer(task.kind)) {
       ++transferred;
       CHECK(task.bytes == 64);  // two samples of eight numbers
       CHECK(costs.duration[t] == 5000 + 64);
-      CHECK(end - begin == 1);
-      CHECK(costs.uses[begin].occupancy == 64);
+      CHECK(uses.size() == 1);
+      CHECK(uses[0].occupancy == 64);
     } else if (is_collective(task.kind)) {
       ++reduced;
       CHECK(costs.duration[t] > 2 * 5000);  // of fc1's weight
-      CHECK(end - begin == 2);              // the link in both directions
+      CHECK(uses.size() == 2);              // the link in both directions
     } else {
       ++computed;
       CHECK(costs.duration[t] >= 1000);
-      REQUIRE(end - begin == 1);
-      CHECK(costs.uses[begin].resource == task.device);
-      CHECK(costs.uses[begin].occupancy == costs.duration[t]);
+      REQUIRE(uses.size() == 1);
+      CHECK(uses[0].resource == task.device);
+      CHECK(uses[0].occupancy == costs.duration[t]);
     }
   }
   CHECK(transferred == 2);  // an activation there, its gradient back

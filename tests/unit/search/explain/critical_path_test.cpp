@@ -52,9 +52,9 @@ TEST_CASE("the critical path covers the iteration without gaps, each of its task
       }
       CHECK((cause.wait == Wait::device) == costs.is_device(cause.resource));
       bool freed = false;
-      for (int32_t u = costs.use_begin[cause.task]; u < costs.use_begin[cause.task + 1]; ++u)
-        freed = freed || (costs.uses[u].resource == cause.resource &&
-                          timeline.start[cause.task] + costs.uses[u].occupancy == timeline.start[task]);
+      for (const ResourceUse& use : costs.uses_of(cause.task))
+        freed = freed ||
+                (use.resource == cause.resource && timeline.start[cause.task] + use.occupancy == timeline.start[task]);
       CHECK(freed);
     }
     Nanoseconds sum = 0;

@@ -14,6 +14,11 @@
 namespace ff {
 namespace {
 
+std::optional<FoldedPlan> folded_plan(const Parallelism& parallelism, const Graph& graph, const Topology& topology) {
+  ParameterLoads loads(topology);
+  return folded(parallelism, graph, topology, loads);
+}
+
 // What one device does, and when.
 using Work = Vector<std::tuple<Nanoseconds, Nanoseconds, TaskKind, int>>;
 
@@ -94,7 +99,7 @@ Compared folded_as_all(Parallelism settings, const Graph& graph, const Topology&
   expect_alike(of_ranks, 1);
   result.ranks = has_stand_ins(of_ranks);
   for (const DeviceId device : topology.devices.indices()) expect_equal(of_ranks, all, device, device);
-  if (const std::optional<FoldedPlan> found = folded(settings, graph, topology)) {
+  if (const std::optional<FoldedPlan> found = folded_plan(settings, graph, topology)) {
     result.groups = true;
     for (const bool ranks : {false, true}) {
       const Simulated some =
@@ -192,15 +197,15 @@ TEST_CASE("plans whose groups meet elsewhere than in parameters are not folded")
   const Graph graph = tiny_transformer(32);
   const Topology topology = committed_topology("dgx-a100-2");
   Parallelism one_group{.tensor = 2, .pipeline = 1, .chunks = 1, .data = 8, .micro_batch = 4};
-  CHECK(folded(one_group, graph, topology));
+  CHECK(folded_plan(one_group, graph, topology));
   one_group.synchronization = Synchronization::parameter_server;
-  CHECK_FALSE(folded(one_group, graph, topology));
+  CHECK_FALSE(folded_plan(one_group, graph, topology));
   // Groups that do not fall into sets that split the experts: plan_of says so.
   for (const int expert : {3, 16})
-    CHECK_FALSE(folded({.tensor = 2, .data = 8, .micro_batch = 4, .expert = expert}, tiny_mixture(32), topology));
+    CHECK_FALSE(folded_plan({.tensor = 2, .data = 8, .micro_batch = 4, .expert = expert}, tiny_mixture(32), topology));
   // Two stages of groups that share their node's one link to the network.
   Parallelism stages{.tensor = 1, .pipeline = 2, .chunks = 1, .data = 8, .micro_batch = 4};
-  const std::optional<FoldedPlan> found = folded(stages, graph, committed_topology("p100-4x4"));
+  const std::optional<FoldedPlan> found = folded_plan(stages, graph, committed_topology("p100-4x4"));
   if (found) CHECK(found->replicas->count < 8);
 }
 

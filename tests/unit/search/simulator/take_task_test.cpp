@@ -12,23 +12,22 @@ class Tasks {
     costs.device_count = costs.channel_count = 1;
     costs.resource_count = 3;  // and until when there are collectives
     costs.slowed = {0.25};
-    costs.use_begin = costs.beside_begin = {0};
     free_at.assign(3, 0);
   }
-  int kernel(Nanoseconds duration) { return add(duration, 0, BesideKernels::no); }
+  int kernel(Nanoseconds duration) { return add(duration, 0, BesideKernels::no, costs.beside.count()); }
   int collective(Nanoseconds duration, BesideKernels kind = BesideKernels::runs, Nanoseconds work = 0) {
     costs.beside.push_back({0, work});
-    return add(duration, 1, kind);
+    return add(duration, 1, kind, costs.beside.count() - 1);
   }
   Nanoseconds take(int task, Nanoseconds ready) { return take_task(costs, task, ready, free_at); }
   Nanoseconds device_is_free() const { return free_at[0]; }
 
  private:
-  int add(Nanoseconds duration, int32_t resource, BesideKernels kind) {
+  int add(Nanoseconds duration, int32_t resource, BesideKernels kind, int32_t first_work) {
     costs.duration.push_back(duration);
     costs.uses.push_back({resource, duration});
-    costs.use_begin.push_back(costs.uses.count());
-    costs.beside_begin.push_back(costs.beside.count());
+    costs.use_ranges.push_back({costs.uses.count() - 1, costs.uses.count()});
+    costs.beside_ranges.push_back({first_work, costs.beside.count()});
     costs.collectives.push_back(kind);
     return costs.duration.count() - 1;
   }

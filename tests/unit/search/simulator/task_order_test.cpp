@@ -46,8 +46,8 @@ void check_timeline(const TaskGraph& tasks, const TaskCosts& costs, const Timeli
 bool transfers_keep_devices_busy(const Evaluator::Details& details) {
   const int devices = details.memory_bytes.count();
   for (const int task : details.tasks.tasks.indices())
-    for (int32_t u = details.costs.use_begin[task]; u < details.costs.use_begin[task + 1]; ++u)
-      if (details.costs.uses[u].resource < devices && !occupies_device(details.tasks.tasks[task].kind)) return true;
+    for (const ResourceUse& use : details.costs.uses_of(task))
+      if (use.resource < devices && !occupies_device(details.tasks.tasks[task].kind)) return true;
   return false;
 }
 

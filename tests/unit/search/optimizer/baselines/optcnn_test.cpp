@@ -147,8 +147,8 @@ Nanoseconds simulated_exchange(Evaluator& evaluator, const Strategy& strategy, s
       if (subject_of(task.key) != 0) continue;
       kinds.insert(task.kind);
       most = std::max(most, details.costs.duration[t]);
-      for (int32_t u = details.costs.use_begin[t]; u < details.costs.use_begin[t + 1]; ++u)
-        most = std::max(most, occupied[details.costs.uses[u].resource] += details.costs.uses[u].occupancy);
+      for (const ResourceUse& use : details.costs.uses_of(t))
+        most = std::max(most, occupied[use.resource] += use.occupancy);
     }
     sum += most + copies[0] + copies[1];
   }
