@@ -44,6 +44,7 @@ struct KernelEfficiency {
     Vector<double> depths, outputs;
     Vector<Vector<double>> shares;
     double accumulating = 1;  // times the share: of products that add to f32 values, as gradients of weights may be
+    double fp8 = 0;           // the rate of products in fp8 over that in bf16; 0: not known
     double share(double depth, double outputs) const;
   };
   std::optional<Products> products;  // of peak_bf16_tflops

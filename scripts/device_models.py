@@ -15,6 +15,9 @@ What is taken from where:
   sustained         the benchmark of products measures short bursts; under lasting load the clock falls. Best rate over
                     all shapes of a benchmark with warm-up and repetitions (mamf-finder.py of github.com/stas00/
                     ml-engineering, compute/accelerator/README.md: 271.2 and 794.5 TFLOP/s) over the best of the bursts
+  fp8               rate of products in fp8 over that in bf16, of all shapes: best rates of the same benchmark (1402.6
+                    TFLOP/s on H100). By shape a benchmark of XLA (openxla/xla, matmul_interpolator_data.h) has them,
+                    with rates above the datasheet's peak for the larger ones: not used
   attention         share of the peak rate by length, forward and backward together (attention-flash.csv); causal ones
                     count half of the operations. FlashAttention's first generation was measured on A100 alone, with a
                     causal mask: H100 has the same ratio to the second generation. What forward has over both together
@@ -55,6 +58,7 @@ PEAK_BF16 = {"a100": 312.0, "h100": 989.5}  # as in search/discovery/datasheets.
 NVLINK_GB_PER_S = {"a100": 300.0, "h100": 450.0}  # in one direction, as in search/discovery/presets.cpp
 MEMORY_GB_PER_S = {"a100": 2039.0, "h100": 3350.0}
 LASTING_TFLOPS = {"a100": 271.2, "h100": 794.5}  # products in bf16, with warm-up: see above
+LASTING_FP8_TFLOPS = {"h100": 1402.6}  # the same in fp8
 CARDS_GB_PER_S = {"A100 PCIe 80GB": 1935.0, "A100 SXM 40GB": 1555.0, "B200": 8000.0, "H100 SXM": 3350.0}  # datasheets
 NORM_ARRAYS = 2 + 5
 MULTIPROCESSORS = {"a100": 108, "h100": 132}
@@ -91,7 +95,13 @@ def products(model):
         table.append([round(share, 3) for share in known])
     layouts = median_by(((row["layout"]), float(row["efficiency"])) for row in rows("gemm-layouts-a100.csv"))
     return {"depths": [2 ** depth for depth in depths], "outputs": [2 ** size for size in outputs], "shares": table,
-            "accumulating": round(layouts["NT"] / layouts["TN"], 3)}
+            "accumulating": round(layouts["NT"] / layouts["TN"], 3), **in_fp8(model)}
+
+
+def in_fp8(model):
+    if model not in LASTING_FP8_TFLOPS:
+        return {}
+    return {"fp8": round(LASTING_FP8_TFLOPS[model] / LASTING_TFLOPS[model], 3)}
 
 
 def sustained(model):
@@ -260,7 +270,8 @@ def text():
             lines.append('    "shares": [')
             lines += ["     " + json.dumps(row) + ("," if row is not value["products"]["shares"][-1] else "],")
                       for row in value["products"]["shares"]]
-            lines.append(f'    "accumulating": {value["products"]["accumulating"]}}},')
+            lines.append("    " + ", ".join(f'"{name}": {value["products"][name]}' for name in ("accumulating", "fp8")
+                                            if name in value["products"]) + "},")
             lines.append('   "attention": [')
             lines += ["    " + json.dumps(one) + ("," if one is not value["attention"][-1] else "")
                       for one in value["attention"]]

@@ -212,7 +212,8 @@ def settings_of(row):
     stage = zero[hybrid] if zero else ""
     if stage not in SHARDING:
         raise NotSaid(f"sharding {row['zero']!r}")
-    if row.get("precision") not in ("bf16", "fp16"):
+    fp8 = row.get("precision") == "fp8"
+    if row.get("precision") not in ("bf16", "fp16") and not (fp8 and on_megatron(row)):
         raise NotSaid(f"precision {row['precision']}")
     if row.get("ep", "") not in ("", "1") and not row.get("experts"):
         raise NotSaid("ep above 1, and no numbers of experts")
@@ -234,6 +235,8 @@ def settings_of(row):
         if overlaps_collectives(row) and parts["tp"] > 1:
             parts["tp_comm_overlap"] = "on"
         parts["overlap_param_gather"] = (parts["overlap_grad_reduce"] if parts["sharding"] == "optimizer" else "off")
+    if fp8:
+        parts["fp8"] = row.get("fp8") or "on"
     if hybrid or (zero[1:2] == ["over"] and zero[2] != "all"):
         parts["shard_group"] = min(8, number(row, "gpus")) if hybrid else int(zero[2])
     if reduction_of(row):

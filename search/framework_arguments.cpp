@@ -50,6 +50,9 @@ const std::map<std::string, int>& flags_with_a_meaning() {
                                                    {"--overlap-grad-reduce", 0},
                                                    {"--overlap-param-gather", 0},
                                                    {"--grad-reduce-in-bf16", 0},
+                                                   {"--fp8-format", 1},
+                                                   {"--fp8-recipe", 1},
+                                                   {"--fp8-param-gather", 0},
                                                    {"--tp-comm-overlap", 0},
                                                    {"--no-async-tensor-model-parallel-allreduce", 0},
                                                    {"--no-rope-fusion", 0},
@@ -70,8 +73,9 @@ constexpr const char* without_a_meaning = R"(
   --attention-softmax-in-fp32 --bias-gelu-fusion --ckpt-format --clip-grad --data-cache-path --data-path
   --decoder-seq-length --disable-bias-linear --dist-ckpt-format --distributed-backend --distributed-timeout-minutes
   --empty-unused-memory-level --encoder-seq-length --eval-interval --eval-iters --exit-duration-in-mins --exit-interval
-  --ffn-hidden-size --finetune --group-query-attention --hidden-dropout --init-method-std --kv-channels --load
-  --log-interval --log-memory-to-tensorboard --log-num-zeros-in-grad --log-params-norm --log-throughput
+  --ffn-hidden-size --finetune --fp8-amax-compute-algo --fp8-amax-history-len --fp8-interval --fp8-margin
+  --group-query-attention --hidden-dropout --init-method-std --kv-channels --load --log-interval
+  --log-memory-to-tensorboard --log-num-zeros-in-grad --log-params-norm --log-throughput
   --log-timers-to-tensorboard --log-validation-ppl-to-tensorboard --lr --lr-decay-iters --lr-decay-samples
   --lr-decay-style --lr-warmup-fraction --lr-warmup-init --lr-warmup-iters --lr-warmup-samples
   --make-vocab-size-divisible-by --mask-prob --max-position-embeddings --merge-file --min-lr --mock-data
@@ -197,6 +201,14 @@ class Megatron {
     if (has("--grad-reduce-in-bf16")) own.reduce = "bf16";
     if (has("--bf16") || has("--fp16")) result_.precision = Precision::bf16;
     if (has("--fp16")) result_.notes.push_back("--fp16: predicted as bf16, without the scaling of the loss");
+    if (const std::string format = text("--fp8-format", ""); !format.empty()) {
+      if (format != "hybrid" && format != "e4m3") fail("--fp8-format: found \"" + format + "\", expected hybrid, e4m3");
+      if (const std::string recipe = text("--fp8-recipe", "delayed"); recipe != "delayed")
+        result_.notes.push_back("--fp8-recipe " + recipe + ": predicted as delayed");
+      own.fp8 = true;
+    }
+    own.fp8_weights = has("--fp8-param-gather");
+    if (own.fp8_weights && !own.fp8) fail("--fp8-param-gather: needs --fp8-format");
     if (has("--no-rope-fusion")) own.fuses_rope = false;
     if (has("--no-bias-swiglu-fusion")) own.fuses_swiglu = false;
     const std::string optimizer = text("--optimizer", "adam");

@@ -113,6 +113,8 @@ FrameworkSettings megatron_arguments(const Parallelism& plan, const Graph& graph
   if (gathers_for_forward(plan)) text += "--overlap-param-gather\n";
   if (plan.reduce == "bf16") text += "--grad-reduce-in-bf16\n";
   if (plan.overlaps_tensor_parallel && plan.tensor > 1) text += "--tp-comm-overlap\n";
+  if (plan.fp8) text += "--fp8-format hybrid\n";
+  if (plan.fp8_weights) text += "--fp8-param-gather\n";
   if (plan.overlaps_input_gradients == false && plan.tensor > 1) {
     text += "--no-async-tensor-model-parallel-allreduce\n";
     if (plan.sequence_parallel)

@@ -107,6 +107,10 @@ Vector<Parallelism> neighbours(const Parallelism& own, int layers) {
       other.recompute_layers = 0;
     });
   add([&](Parallelism& other) { other.overlaps_reductions = !overlaps_reductions(own); });
+  if (own.framework == "megatron") {
+    add([&](Parallelism& other) { other.fp8 = !own.fp8, other.fp8_weights = false; });
+    add([&](Parallelism& other) { other.fp8 = true, other.fp8_weights = !own.fp8_weights; });
+  }
   if (framework && own.tensor > 1) add([&](Parallelism& other) { other.sequence_parallel = !own.sequence_parallel; });
   return result;
 }

@@ -32,8 +32,9 @@ bool is_norm(const OperatorDefinition& definition) {
 // One kernel on one model of device. With `how` each term says where it comes from.
 class AnalyticKernel {
  public:
-  AnalyticKernel(const DeviceModel& model, const FrameworkConventions& conventions, std::string* how)
-      : model_(model), known_(model.efficiency), conventions_(conventions), how_(how) {}
+  AnalyticKernel(const DeviceModel& model, const FrameworkConventions& conventions, std::string* how,
+                 const KernelUse& use = {})
+      : model_(model), known_(model.efficiency), conventions_(conventions), how_(how), use_(use) {}
 
   double roofline_us(const Work& work, double tflops, std::optional<double> memory_share = {}) const {
     const double compute_us = work.flops / (tflops * 1e6);
@@ -57,6 +58,7 @@ class AnalyticKernel {
     }
     if (is_norm(definition) && conventions_.autograd_copies) return norm_us(definition, part, work, backward, tflops);
     const bool products = computes_products(definition.type());
+    if (use_.fp8) rate_in_fp8();  // or an error
     const bool one_rate = !known_.products && known_.attention.empty() && !conventions_.stored_attention;
     if (precision != Precision::bf16 || !products || one_rate) {
       const double times = products ? 1 : replication(definition, part);
@@ -107,17 +109,28 @@ class AnalyticKernel {
     return us;
   }
 
-  // A product by its shape: `outputs` sums.
+  // A product with weights by its shape: `outputs` sums. In fp8 all products read their inputs in the same layout.
   double product_us(double flops, double outputs, bool accumulating) const {
+    const double of_layout = accumulating && known_.products ? known_.products->accumulating : 1;
+    return any_product_us(flops, outputs, use_.fp8 ? rate_in_fp8() : of_layout);
+  }
+
+  // Over that in bf16.
+  double rate_in_fp8() const {
+    if (known_.products && known_.products->fp8 > 0) return known_.products->fp8;
+    throw InputError("fp8=on: device model \"" + model_.name +
+                     "\" has no rate of products in fp8 (\"efficiency\", \"products\", \"fp8\")");
+  }
+
+  // `times`: the rate of products of its shape.
+  double any_product_us(double flops, double outputs, double times) const {
     const double depth = flops / 2 / outputs;
     const double share =
-        (known_.products ? known_.products->share(depth, outputs) * (accumulating ? known_.products->accumulating : 1)
-                         : 1) *
-        known_.sustained / known_.slowest;
+        (known_.products ? known_.products->share(depth, outputs) * times : 1) * known_.sustained / known_.slowest;
     const double us = flops / (model_.peak_bf16_tflops * share * 1e6);
     say(us, [&] {
-      return "product, " + digits(outputs) + " sums of " + digits(depth) + " terms at " + digits(share) + " of " +
-             digits(model_.peak_bf16_tflops) + " TFLOP/s";
+      return std::string(use_.fp8 && times != 1 ? "product in fp8, " : "product, ") + digits(outputs) + " sums of " +
+             digits(depth) + " terms at " + digits(share) + " of " + digits(model_.peak_bf16_tflops) + " TFLOP/s";
     });
     return us;
   }
@@ -154,6 +167,7 @@ class AnalyticKernel {
                                bias_gradients_us(definition, part, flops, input_gradients) +
                                accumulation_us(definition, part)
                          : forward_products_us(definition, part, flops);
+    if (use_.fp8) us += fp8_conversions_us(definition, part, flops, backward, input_gradients);
     if (attention.flops == 0) return us;
     if (backward) us += joined_gradients_us(definition, part, flops, input_gradients) + keys_again_us(definition, part);
     us += moved_us(framework_attention_bytes(definition, part, backward, conventions_),
@@ -167,7 +181,7 @@ class AnalyticKernel {
         scores * ((backward ? stored_backward_bytes : stored_forward_bytes) + (again ? stored_forward_bytes : 0));
     const double memory_us = moved_us(bytes, "stored probabilities");
     const double products = backward ? 0.8 + (again ? 0.4 : 0) : 1;
-    return us + product_us(attention.flops * products, scores, false) + memory_us;
+    return us + any_product_us(attention.flops * products, scores, 1) + memory_us;
   }
 
   double norm_us(const OperatorDefinition& definition, const Block& part, const Work& work, bool backward,
@@ -207,6 +221,23 @@ class AnalyticKernel {
     const double channels = static_cast<double>(input[input.rank() - 1].size());
     return flops / (input_gradients ? 4 : 2) / channels *
            static_cast<double>(bytes_of(definition.outputs()[0].type, int64_t{1}));
+  }
+
+  // To fp8: of the input and the weights forward, of the gradient of the output backward.
+  double fp8_conversions_us(const OperatorDefinition& definition, const Block& part, double flops, bool backward,
+                            bool input_gradients) const {
+    if (backward) {
+      const double elements = output_bytes(definition, part, flops, input_gradients) /
+                              static_cast<double>(bytes_of(definition.outputs()[0].type, int64_t{1}));
+      return moved_us(elements * fp8_conversion_bytes, "gradient of the output to fp8");
+    }
+    double weights = 0;
+    for (const int p : definition.parameters().indices())
+      if (const Block block = definition.parameter_block(p, part); block.rank() > 1)
+        weights += static_cast<double>(block.volume());
+    return moved_us(static_cast<double>(definition.input_block(0, part).volume()) * use_.fp8_input_bytes,
+                    "input to fp8") +
+           moved_us(weights * conventions_.fp8_weight_bytes, "weights to fp8");
   }
 
   double keys_again_us(const OperatorDefinition& definition, const Block& part) const {
@@ -258,6 +289,7 @@ class AnalyticKernel {
   const KernelEfficiency& known_;
   const FrameworkConventions& conventions_;
   std::string* const how_;
+  const KernelUse use_;
 };
 
 double peak_tflops(const DeviceModel& model, std::string_view type, Precision precision) {
@@ -282,7 +314,7 @@ bool computes_products(std::string_view type) {
 double analytic_kernel_us(const DeviceModel& model, const OperatorDefinition& definition, const Block& part,
                           Phase phase, KernelUse use, Precision precision, const FrameworkConventions& conventions,
                           std::string* how) {
-  const AnalyticKernel kernel(model, conventions, how);
+  const AnalyticKernel kernel(model, conventions, how, use);
   const double tflops = peak_tflops(model, definition.type(), precision);
   switch (phase) {
     case Phase::forward_statistics: return kernel.roofline_us(definition.statistics_work(part, false), tflops);

@@ -96,6 +96,45 @@ bool is_projection(const OperatorDefinition& definition) {
   return definition.type() == "linear" || definition.type() == "multi_head_attention";
 }
 
+Vector<std::optional<Fp8Use>> fp8_operators(const Graph& graph, const FrameworkConventions& conventions) {
+  Vector<std::optional<Fp8Use>> result(graph.operators.size());
+  if (!conventions.fp8) return result;
+  const auto is_read_by_loss_or_router = [&](const Operator& op) {
+    return std::any_of(op.outputs.begin(), op.outputs.end(), [&](TensorId output) {
+      return std::any_of(graph.tensors[output].uses.begin(), graph.tensors[output].uses.end(),
+                         [&](const TensorUse& use) {
+                           const OperatorDefinition& reader = *graph.operators[use.consumer].definition;
+                           return reader.is_loss() || reader.type() == "top_k_gating";
+                         });
+    });
+  };
+  for (const OperatorId id : graph.operator_ids()) {
+    const Operator& op = graph.operators[id];
+    const std::string_view type = op.definition->type();
+    if ((!is_projection(*op.definition) && type != "expert_linear") || is_read_by_loss_or_router(op)) continue;
+    const OperatorId producer = graph.tensors[op.inputs[0]].producer;
+    const bool behind_norm = producer >= 0 && graph.operators[producer].definition->type().ends_with("_norm");
+    result[id] = Fp8Use{behind_norm ? fp8_conversion_behind_norm_bytes : fp8_conversion_bytes};
+  }
+  for (const GatedProducts& gate : gated_products(graph))
+    if (result[gate.second]) result[gate.second]->input_bytes = 0;
+  return result;
+}
+
+Vector<bool> fp8_weights(const Graph& graph, const FrameworkConventions& conventions) {
+  Vector<bool> result(graph.parameters.size(), false);
+  const Vector<std::optional<Fp8Use>> in_fp8 = fp8_operators(graph, conventions);
+  for (const OperatorId op : graph.operator_ids())
+    if (in_fp8[op])
+      for (const ParameterId parameter : graph.operators[op].parameters)
+        result[parameter] = graph.parameters[parameter].spec.shape.count() > 1;
+  return result;
+}
+
+Vector<bool> weights_gathered_in_fp8(const Graph& graph, const FrameworkConventions& conventions) {
+  return conventions.fp8_weights ? fp8_weights(graph, conventions) : Vector<bool>(graph.parameters.size(), false);
+}
+
 int64_t framework_workspace_bytes(const OperatorDefinition& definition, const Block& part,
                                   const FrameworkConventions& conventions) {
   if (const auto* attention = dynamic_cast<const MultiHeadAttention*>(&definition)) {

@@ -95,6 +95,14 @@ struct FrameworkConventions {
   bool buckets_of_first_chunk = false;
   // Gradients of weights are added to f32 values by the product itself.
   bool accumulates_in_products = false;
+  // Products with weights are in fp8, but for the router's and those in front of the loss, as by TransformerEngine with
+  // delayed scaling (fp8_operators). Kernels convert what they read, with the transposed copies that products of
+  // gradients need on Hopper. Tensor parallelism gathers converted values. Converted weights are kept, beside their
+  // transposed copies (module/linear.py, layernorm_linear.py and base.py of TransformerEngine 1.x).
+  bool fp8 = false;
+  double fp8_weight_bytes = 0;  // that each micro-batch moves for a weight's element, to have it in fp8
+  // Weights of those products are kept and gathered in fp8 alone (--fp8-param-gather).
+  bool fp8_weights = false;
   // What lies between the products that tensor parallelism splits is computed by each device of a group, in full.
   bool replicates_length = false;
   // By how many devices the length is split apart from tensor parallelism.
@@ -224,6 +232,23 @@ constexpr double unfused_loss_forward_bytes = 6 + 8, unfused_loss_backward_bytes
 
 // Are its products those of inputs with weights, attention's own aside?
 bool is_projection(const OperatorDefinition& definition);
+
+// In fp8, bytes that are moved for an element in bf16: a value and its transposed copy are written. A norm's kernel
+// writes fp8 in place of bf16; the transposed copy is read and written by a kernel of its own.
+constexpr int fp8_conversion_bytes = 2 + 1 + 1, fp8_conversion_behind_norm_bytes = 1 - 2 + 2;
+// Where weights are in fp8 already, of the transposed copy: read and written.
+constexpr int fp8_transposition_bytes = 1 + 1;
+// Bytes that an fp8 weight and its transposed copy need: as many as one in bf16.
+constexpr int64_t fp8_weight_copies = 2;
+// How an operator's products are in fp8; nothing where they are not.
+struct Fp8Use {
+  int input_bytes;  // that are moved for each element of its input: 0 where another operator has it in fp8
+};
+Vector<std::optional<Fp8Use>> fp8_operators(const Graph& graph, const FrameworkConventions& conventions);
+// [parameter]: the weights of those products; biases are in bf16.
+Vector<bool> fp8_weights(const Graph& graph, const FrameworkConventions& conventions);
+// [parameter]: none unless conventions.fp8_weights.
+Vector<bool> weights_gathered_in_fp8(const Graph& graph, const FrameworkConventions& conventions);
 
 // Bytes that a part keeps from forward to backward, beyond inputs and outputs, in the types of mixed precision.
 // Attention: queries, keys and values, and a f32 logarithm for each query and head; if it stores probabilities, these

@@ -24,7 +24,9 @@ class Buckets {
  public:
   Buckets(const Graph& graph, const TaskGraph& tasks, const Strategy& strategy, const FrameworkConventions& conventions)
       : tasks_(tasks), conventions_(conventions), chunk_(chunk_of_operators(graph, strategy)),
-        shares_(tasks.units.size()) {}
+        in_fp8_(weights_gathered_in_fp8(graph, conventions)), shares_(tasks.units.size()) {
+    for (const int u : shares_.indices()) shares_[u].gathered = gathered_share(tasks.units[u]);
+  }
 
   Vector<BucketShare> found() {
     if (conventions_.bucket_elements > 0) fill_buckets();
@@ -67,7 +69,21 @@ class Buckets {
 
   void join(const Vector<int>& bucket) {
     for (const int unit : bucket) shares_[unit] = {0, 0};
-    shares_[bucket.back()].reduced = shares_[bucket.back()].gathered = bytes_over_last(bucket);
+    shares_[bucket.back()].reduced = bytes_over_last(bucket);
+    double gathered = 0;
+    for (const int unit : bucket)
+      gathered += gathered_share(tasks_.units[unit]) * static_cast<double>(tasks_.units[unit].bytes);
+    shares_[bucket.back()].gathered = gathered / static_cast<double>(tasks_.units[bucket.back()].bytes);
+  }
+
+  // Weights in fp8 have half of the bytes.
+  double gathered_share(const SynchronizationUnit& unit) const {
+    int64_t all = 0, halved = 0;
+    for (const ParameterPiece* piece : unit.pieces) {
+      all += piece->block.volume();
+      if (in_fp8_[piece->parameter]) halved += piece->block.volume();
+    }
+    return all == 0 ? 1 : 1 - 0.5 * static_cast<double>(halved) / static_cast<double>(all);
   }
 
   double bytes_over_last(const Vector<int>& units) const {
@@ -89,7 +105,8 @@ class Buckets {
 
   const TaskGraph& tasks_;
   const FrameworkConventions& conventions_;
-  const Vector<int> chunk_;  // [operator]
+  const Vector<int> chunk_;
+  const Vector<bool> in_fp8_;  // [parameter]  // [operator]
   Vector<BucketShare> shares_;
 };
 

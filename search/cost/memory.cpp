@@ -48,6 +48,7 @@ MemoryModel::MemoryModel(TaskGraphBuilder& builder, int device_count, int state_
     edges_of_tensor_[edge.tensor].push_back(e);
     for (const OperatorId op : {edge.producer, edge.consumer}) edges_around[op].push_back(e);
   }
+  find_kept_in_fp8();
   for (size_t g = 0; g < builder.groups().size(); ++g)
     for (OperatorId op : builder.groups()[g].operators) groups_of_[op].push_back(static_cast<int>(g));
   for (OperatorId op = 0; op < static_cast<OperatorId>(graph().operators.size()); ++op) {
@@ -90,6 +91,40 @@ int MemoryModel::block_number(ParameterId parameter, const Block& block) {
   return numbers.emplace(corners(block), static_cast<int>(numbers.size())).first->second;
 }
 
+void MemoryModel::find_kept_in_fp8() {
+  kept_weight_bytes_.assign(graph().parameters.size(), 0);
+  kept_in_fp8_.assign(graph().tensors.size(), false);
+  const Vector<std::optional<Fp8Use>> in_fp8 = fp8_operators(graph(), framework_);
+  const Vector<bool> weights = fp8_weights(graph(), framework_);
+  for (const ParameterId parameter : weights.indices())  // in place of bf16 ones, or beside them
+    if (weights[parameter] && !framework_.fp8_weights) kept_weight_bytes_[parameter] = fp8_weight_copies;
+  for (const TensorId id : kept_in_fp8_.indices()) {
+    const Tensor& tensor = graph().tensors[id];
+    if (tensor.producer < 0 || graph().operators[tensor.producer].definition->backward_reads_output()) continue;
+    bool products = false, others = false;
+    for (const TensorUse& use : tensor.uses)
+      if (in_fp8[use.consumer]) products = true;
+      else others = others || graph().operators[use.consumer].definition->backward_reads_input(use.input);
+    kept_in_fp8_[id] = products && !others;
+  }
+}
+
+// The value that forward reads lives as long as that.
+void MemoryModel::halve_kept_in_fp8(const TaskGraph& tasks, MemoryPlan& plan) const {
+  using Kind = BufferKey::Kind;
+  for (PlannedBuffer& buffer : plan.buffers) {
+    const bool output = buffer.key.kind == Kind::output || buffer.key.kind == Kind::recomputed_output;
+    if ((!output && buffer.key.kind != Kind::input) || buffer.last >= plan.steps.count()) continue;
+    const Operator& op = graph().operators[buffer.key.what];
+    const TaskKind last = tasks.tasks[plan.steps[buffer.last]].kind;
+    if (kept_in_fp8_[output ? op.outputs[buffer.key.slot] : op.inputs[buffer.key.slot]] && is_compute(last) &&
+        !is_forward(last))
+      buffer.bytes /= 2;
+  }
+  const Vector<int64_t> live = live_bytes(plan);
+  plan.live_bytes = *std::max_element(live.begin(), live.end());
+}
+
 MemoryModel::BytesOfPart MemoryModel::bytes_of_part(OperatorId id, const Block& part) const {
   const Operator& op = graph().operators[id];
   const OperatorDefinition& definition = *op.definition;
@@ -103,14 +138,14 @@ MemoryModel::BytesOfPart MemoryModel::bytes_of_part(OperatorId id, const Block& 
   for (const int o : op.outputs.indices()) {
     const Block block = definition.output_block(o, part);
     const DataType type = definition.outputs()[o].type;
-    result.outputs.push_back(place_of(type, block));
+    result.outputs.push_back(place_of(type, block) / (kept_in_fp8_[op.outputs[o]] ? 2 : 1));
     if (definition.is_loss()) result.fixed += bytes_of(type, block);
     else result.activations += result.outputs.back();
   }
   for (const int i : op.inputs.indices()) {
     const Block block = definition.input_block(i, part);
     const DataType type = definition.inputs()[i].type;
-    result.inputs.push_back(place_of(type, block));
+    result.inputs.push_back(place_of(type, block) / (kept_in_fp8_[op.inputs[i]] ? 2 : 1));
     if (graph().tensors[op.inputs[i]].producer < 0) result.fixed += bytes_of(type, block);
     if (graph().input_has_gradient(id, i)) result.gradients += result.inputs.back();
   }
@@ -392,7 +427,7 @@ MemoryModel::NeedList MemoryModel::needs_of_group(int g, const Strategy& strateg
     if (rounds.gradients || (sharded && is_framework_in_bf16())) held = 0;  // add_shards
     const int64_t gradient = !shared && group.trained && !sharded ? gradient_sum_bytes(elements) : 0;
     const int64_t copy = rounds.parameters ? 0 : weight_copy_bytes(graph(), parameter, elements);
-    needs.push_back({device, held * element_bytes + gradient + copy});
+    needs.push_back({device, held * element_bytes + gradient + copy + kept_weight_bytes_[parameter] * elements});
   }
   if (sharded) add_shards(g, strategy, rounds, needs);
   else if (shared && group.trained) add_gradient_sums(g, strategy, needs);
@@ -543,7 +578,10 @@ MemoryModel::Needs MemoryModel::needs(const Strategy& strategy, const TaskGraph&
   Vector<MemoryPlan> plans =
       plan_lives(builder_, strategy, tasks, order, devices, buffers,
                  framework_.gathers_inputs_again ? InputsOfCollectives::gathered_again : InputsOfCollectives::kept);
-  for (const int i : devices.indices()) result.plans[devices[i]] = std::move(plans[i]);
+  for (const int i : devices.indices()) {
+    if (framework_.fp8) halve_kept_in_fp8(tasks, plans[i]);
+    result.plans[devices[i]] = std::move(plans[i]);
+  }
   Vector<int64_t> conversions = none;  // one scratch memory serves all parts on a device
   const auto add_of_part = [&](OperatorId id, int32_t part, DeviceId device, int64_t of_part) {
     result.other[device] += of_part;

@@ -125,6 +125,8 @@ class MemoryModel {
     }
   };
   const PartBytes& part_bytes(OperatorId op, const Degrees& degrees);
+  void find_kept_in_fp8();
+  void halve_kept_in_fp8(const TaskGraph& tasks, MemoryPlan& plan) const;
   BytesOfPart bytes_of_part(OperatorId op, const Block& part) const;
   int64_t scratch(const BytesOfPart& bytes, DeviceId device) const;
   int block_number(ParameterId parameter, const Block& block);
@@ -135,6 +137,8 @@ class MemoryModel {
   const int state_buffers_;
   const Vector<bool> gpus_;
   const FrameworkConventions framework_;
+  Vector<bool> kept_in_fp8_;           // [tensor]: for backward, where only products in fp8 read it there
+  Vector<int64_t> kept_weight_bytes_;  // [parameter]: of an element, where a framework keeps it in other types too
   Vector<Vector<int>> edges_of_tensor_, groups_of_;
   Vector<Vector<Item>> items_around_;                     // [operator]: what its configuration enters
   Vector<std::map<Degrees, PartBytes>> part_bytes_;       // [operator]

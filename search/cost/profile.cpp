@@ -59,7 +59,7 @@ std::string kernel_signature(const OperatorDefinition& definition, const Block& 
   const std::string signature =
       definition.signature(part) +
       (use.shared_bytes > 0 ? " shared=" + std::to_string(std::max<int64_t>(1, use.shared_bytes >> 20)) + "M" : "") +
-      types_text(definition);
+      (use.fp8 ? " fp8=" + std::to_string(use.fp8_input_bytes) : "") + types_text(definition);
   switch (phase) {
     case Phase::forward_statistics: return "forward-statistics " + signature;
     case Phase::forward: return "forward " + signature;

@@ -34,6 +34,10 @@ struct KernelUse {
   // with gradients. So much a device goes through again and again, whence they stay in a cache that holds them;
   // gradients are added to. 0: none are shared.
   int64_t shared_bytes = 0;
+  // Of a framework (FrameworkConventions::fp8): are its products with weights in fp8, and how many bytes are moved for
+  // each element of its input, to have it in fp8?
+  bool fp8 = false;
+  int fp8_input_bytes = 0;
 };
 
 // "forward conv2d ...", "backward ...", "backward-parameters ..." (no input needs its gradient), "... shared=3M": key

@@ -17,6 +17,9 @@ TaskCostModel::TaskCostModel(const Graph& graph, const Topology& topology, Kerne
     second_of_gate_[gate.second] = true;
     if (input.producer >= 0 && input.uses.size() == 2) read_by_gate_[input.producer] = true;
   }
+  const Vector<std::optional<Fp8Use>> in_fp8 = fp8_operators(graph, kernels.conventions());
+  for (const OperatorId op : graph.operator_ids())
+    if (in_fp8[op]) uses_[op].fp8 = true, uses_[op].fp8_input_bytes = in_fp8[op]->input_bytes;
   std::map<std::string, int64_t> shared_bytes;  // by operator type: see KernelUse
   for (const Parameter& parameter : graph.parameters)
     if (parameter.uses.size() > 1)
@@ -110,6 +113,14 @@ Nanoseconds TaskCostModel::duration(const Task& task, const Strategy& strategy) 
   return kernel.ns + copy_ns(task.copy_bytes - (known.exchanges_in_place ? task.exchange_copy_bytes : 0), model);
 }
 
+// Of a collective of activations: what tensor parallelism gathers for a product in fp8 is in fp8.
+int64_t TaskCostModel::exchanged_bytes(const TaskGraph& graph, const Task& task) const {
+  if (!is_edge_collective(task.kind) || graph.collective_kind(task) != CollectiveKind::all_gather) return task.bytes;
+  const Edge& edge = edges_[task.edge];
+  const OperatorId reader = direction_of(task.kind) == Direction::forward ? edge.consumer : edge.producer;
+  return uses_[reader].fp8 ? task.bytes / 2 : task.bytes;
+}
+
 namespace {
 
 std::pair<int32_t, Nanoseconds> numbers_of(const ResourceUse& use) { return {use.resource, use.occupancy}; }
@@ -169,7 +180,8 @@ TaskCosts TaskCostModel::costs(const TaskGraph& graph, const Strategy& strategy)
       if (is_parameter_collective(task.kind)) synchronize(graph, task, communication);
       else if (is_exchanged_already(task)) communication = {};
       else if (is_collective(task.kind))
-        communication_.collective(graph.collective_kind(task), graph.holders(task), task.bytes, communication);
+        communication_.collective(graph.collective_kind(task), graph.holders(task), exchanged_bytes(graph, task),
+                                  communication);
       else communication_.transfer(task.device, task.destination, task.bytes, communication);
       if (!is_exchanged_already(task)) hide_tensor_parallel(graph, task, strategy, communication);
       if (costs.separate_parameters && is_parameter_collective(task.kind))

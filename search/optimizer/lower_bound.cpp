@@ -59,7 +59,7 @@ class LeastTimesOf {
     double share = 0;
     for (const Vector<double>& row : known.products->shares)
       share = std::max(share, *std::max_element(row.begin(), row.end()));
-    return share * std::max(1.0, known.products->accumulating);
+    return share * std::max({1.0, known.products->accumulating, known.products->fp8});
   }
 
   static double most(const KernelEfficiency::Table& table) {

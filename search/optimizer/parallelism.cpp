@@ -42,6 +42,7 @@ const Vector<std::string>& keys() {
                                           "overlap_param_gather",
                                           "tp_comm_overlap",
                                           "tp_grad_overlap",
+                                          "fp8",
                                           "norm_fusion",
                                           "rope_fusion",
                                           "swiglu_fusion"};
@@ -327,7 +328,10 @@ Parallelism parse_parallelism(const std::string& text) {
     else if (key == "overlap_param_gather") result.overlaps_gathers = one_of(key, value, {"on", "off"}) == "on";
     else if (key == "tp_comm_overlap") result.overlaps_tensor_parallel = one_of(key, value, {"on", "off"}) == "on";
     else if (key == "tp_grad_overlap") result.overlaps_input_gradients = one_of(key, value, {"on", "off"}) == "on";
-    else if (const Fusion* fusion = fusion_of(key)) result.*fusion->given = one_of(key, value, {"on", "off"}) == "on";
+    else if (key == "fp8") {
+      result.fp8_weights = one_of(key, value, {"on", "off", "weights"}) == "weights";
+      result.fp8 = value != "off";
+    } else if (const Fusion* fusion = fusion_of(key)) result.*fusion->given = one_of(key, value, {"on", "off"}) == "on";
     else if (key == "early_stop") result.early_stop = one_of(key, value, {"on", "off"}) == "on";
     else if (key == "compile") result.compiled = one_of(key, value, {"on", "off"}) == "on";
     else if (key == "loss") result.fused_loss = one_of(key, value, {"unfused", "fused"}) == "fused";
@@ -355,6 +359,10 @@ Parallelism parse_parallelism(const std::string& text) {
   if (result.overlaps_input_gradients && result.framework != "megatron")
     throw InputError(
         "tp_grad_overlap: says whether Megatron-LM exchanges gradients of inputs beside products, and framework is not "
+        "megatron");
+  if (result.fp8 && result.framework != "megatron")
+    throw InputError(
+        "fp8: says that TransformerEngine computes products in fp8, which ffexec does not, and framework is not "
         "megatron");
   if (result.overlaps_gathers &&
       (result.framework != "megatron" || result.synchronization != Synchronization::sharded_optimizer))
@@ -465,6 +473,11 @@ FrameworkConventions conventions_of(const Parallelism& parallelism, int64_t batc
   result.recomputes_whole_segments = !fsdp || !parallelism.early_stop;
   result.whole_passes = true;
   result.accumulates_in_products = parallelism.framework == "megatron";
+  result.fp8 = parallelism.fp8;
+  if (parallelism.fp8)  // weights are converted in the first micro-batch, for all
+    result.fp8_weight_bytes = (parallelism.fp8_weights ? fp8_transposition_bytes : fp8_conversion_bytes) /
+                              static_cast<double>(std::max<int64_t>(1, micro_batches));
+  result.fp8_weights = parallelism.fp8_weights;
   result.replicates_length = !parallelism.sequence_parallel && parallelism.tensor > 1;
   result.context = parallelism.context;
   result.exchanges_keys = parallelism.context > 1;
@@ -528,6 +541,7 @@ std::string to_string(const Parallelism& parallelism) {
   if (gathers_for_forward(parallelism)) text += ",overlap_param_gather=on";
   if (parallelism.overlaps_tensor_parallel && parallelism.tensor > 1) text += ",tp_comm_overlap=on";
   if (parallelism.overlaps_input_gradients == false && parallelism.tensor > 1) text += ",tp_grad_overlap=off";
+  if (parallelism.fp8) text += parallelism.fp8_weights ? ",fp8=weights" : ",fp8=on";
   for (const Fusion& fusion : fusions) {
     Parallelism by_itself = parallelism;
     by_itself.*fusion.given = {};

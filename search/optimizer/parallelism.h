@@ -64,6 +64,9 @@
 //                      the products of weights' gradients, and with sequence parallelism gathers inputs again beside
 //                      those of inputs' gradients; off: as Megatron-LM until 2021
 //                      (--no-async-tensor-model-parallel-allreduce)
+//   fp8                with framework=megatron and precision=bf16: on: products with weights are in fp8, by
+//                      TransformerEngine with delayed scaling (FrameworkConventions::fp8); weights: the weights are
+//                      kept and gathered in fp8, too (--fp8-param-gather); off, the default
 //   reduce             with a framework: the type in which gradients are reduced, f32 or bf16; megatron: and added up
 //
 // Ranks are numbered as Megatron-LM does: tp varies fastest, then cp, dp and pp, over the devices in the order of the
@@ -92,6 +95,7 @@ struct Parallelism {
   Recomputation recompute = Recomputation::none;
   bool sequence_parallel = true, fused_loss = false;
   bool overlaps_tensor_parallel = false, overlaps_gathers = false;
+  bool fp8 = false, fp8_weights = false;  // products with weights are; weights are kept and gathered in fp8 alone
   std::string attention = "fused", framework = "none";
   std::string reduce = "";                            // "f32", "bf16"; empty: as the framework does by itself
   Vector<int> layers = {};                            // [chunk]; empty: as many as in the others, or one more

@@ -209,7 +209,8 @@ class Settings(unittest.TestCase):
         """Five plans for each framework, by `export` of a strategy file and by `plan --for`: the text alone gives the
         same settings, precision, predicted time and memory."""
         self.make_graph("llama", batch=32)
-        on = ("--graph", "g.json", "--topo", ROOT / "topologies/dgx-a100-1.json", "--cost", "analytic", "--json")
+        self.program(BUILD / "ffsearch", "topology", "--preset", "dgx-h100", "--nodes", 1, "--out", "t.json")
+        on = ("--graph", "g.json", "--topo", "t.json", "--cost", "analytic", "--json")
         plans = {
             "megatron": (("tp=2,pp=2,micro_batch=2,sharding=optimizer", "bf16"),
                          ("pp=2,vp=2,micro_batch=1,recompute=full", "fp32"),
@@ -231,6 +232,8 @@ class Settings(unittest.TestCase):
                              ("tp=2,micro_batch=2,sharding=optimizer,overlap_grad_reduce=on,overlap_param_gather=on",
                               "bf16"),
                              ("tp=4,micro_batch=4,tp_comm_overlap=on", "bf16"),
+                             ("tp=2,pp=2,micro_batch=2,fp8=on", "bf16"),
+                             ("tp=2,micro_batch=2,sharding=optimizer,fp8=weights", "bf16"),
                              ("tp=2,micro_batch=2,sharding=optimizer,shard_group=2", "bf16"),
                              ("tp=1,cp=2,micro_batch=2,sharding=parameters,shard_group=4", "bf16"),
                              ("tp=2,micro_batch=2,rope_fusion=off,swiglu_fusion=off", "bf16"),

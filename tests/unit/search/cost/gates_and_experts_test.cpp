@@ -4,31 +4,14 @@
 #include <map>
 #include <set>
 
-#include "search/import/transformer_config.h"
 #include "search/settings_prediction.h"
+#include "tests/support/gated_transformers.h"
 #include "tests/support/large_model_costs.h"
 
 namespace ff {
 namespace {
 
 Topology eight_devices() { return load_topology(FF_SOURCE_DIR "/topologies/dgx-h100-1.json"); }
-
-Graph of_config(const std::string& text) {
-  const TransformerGraph imported = import_transformer(parse_json(text, "config.json"), 16, 2048);
-  return parse_graph(parse_json(imported.graph.dump(), "graph"), 16);
-}
-
-Graph gated_layers() {
-  return of_config(
-      R"({"model_type":"llama","hidden_size":1024,"num_hidden_layers":2,"num_attention_heads":4,"vocab_size":64,)"
-      R"("intermediate_size":2048,"max_position_embeddings":2048,"rms_norm_eps":1e-05})");
-}
-
-Graph layers_of_experts() {
-  return of_config(R"({"model_type":"mixtral","hidden_size":1024,"num_hidden_layers":2,"num_attention_heads":4,)"
-                   R"("num_key_value_heads":4,"intermediate_size":2048,"vocab_size":64,"max_position_embeddings":2048,)"
-                   R"("rms_norm_eps":1e-05,"num_local_experts":4,"num_experts_per_tok":2})");
-}
 
 struct Simulated {
   // By what is computed, or which operator reads what is exchanged, and the kind of task: the longest.
