@@ -72,6 +72,10 @@ void add_kernels_that_are_not_there(FrameworkSettings& settings, const Paralleli
     settings.not_there.push_back("precision=tf32: products are said to be computed in fp32");
 }
 
+void add_fp8_that_is_not_there(FrameworkSettings& settings, const Parallelism& plan) {
+  if (plan.fp8) settings.not_there.push_back("fp8: products in fp8 are those of Megatron-LM");
+}
+
 FrameworkSettings megatron_arguments(const Parallelism& plan, const Graph& graph, int layers, Precision precision) {
   FrameworkSettings settings;
   std::string& text = settings.text;
@@ -144,6 +148,7 @@ void add_optimizer_and_limits(FrameworkSettings& settings, const Parallelism& pl
     settings.not_there.push_back("attention=" + plan.attention + ": which kernels attention has is not said");
   if (plan.attention == "stored")
     settings.not_there.push_back("attention=stored: torchtitan's attention does not store its probabilities");
+  add_fp8_that_is_not_there(settings, plan);
   if (plan.fused_loss) settings.not_there.push_back("loss=fused: which kernels the loss has is not said");
   if (!plan.reduce.empty())
     settings.not_there.push_back("reduce=" + plan.reduce + ": in which type gradients are reduced is not said");
@@ -221,6 +226,7 @@ FrameworkSettings deepspeed_file(const Parallelism& plan, const Graph& graph) {
   else if (plan.shard_group > 0)
     settings.not_there.push_back("shard_group=" + text_of(plan.shard_group) +
                                  ": DeepSpeed has groups (MiCS) with sharded parameters alone");
+  add_fp8_that_is_not_there(settings, plan);
   settings.text = json.dump(2) + "\n";
   for (const auto& [key, degree] : {std::pair("tp", plan.tensor), std::pair("pp", plan.pipeline),
                                     std::pair("cp", plan.context), std::pair("ep", plan.expert)})

@@ -160,6 +160,13 @@ void KernelCosts::describe_machine(Model& model) {
   if (model.profile.measured.empty()) model.profile.measured = describe_this_machine(model.settings);
 }
 
+void KernelCosts::follow(const FrameworkConventions& conventions) {
+  if (conventions.fp8 && precision_ != Precision::bf16)
+    throw InputError("fp8=" + std::string(conventions.fp8_weights ? "weights" : "on") +
+                     ": what is not in fp8 is in bf16; add precision=bf16 to the settings, or --precision bf16");
+  conventions_ = conventions;
+}
+
 KernelCost KernelCosts::kernel(const OperatorDefinition& definition, const Block& part, Phase phase, bool backward_too,
                                KernelUse use, int index) {
   Model& model = models_[index];

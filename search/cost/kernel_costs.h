@@ -58,7 +58,8 @@ class KernelCosts {
   // What else kept the processors busy meanwhile; "" for nothing.
   std::string busy_note() const;
   Precision precision() const { return precision_; }
-  void follow(const FrameworkConventions& conventions) { conventions_ = conventions; }  // before the first question
+  // Before the first question. Throws InputError for products in fp8 where all else is not in bf16.
+  void follow(const FrameworkConventions& conventions);
   const FrameworkConventions& conventions() const { return conventions_; }
   OptimizerKind optimizer() const { return optimizer_; }      // of updates
   int64_t measured_count() const { return measured_count_; }  // kernels measured by this object

@@ -119,7 +119,10 @@ TEST_CASE("weights are kept in fp8 too, twice, and half of what products in fp8 
   CHECK(bytes("on") - bytes("weights") == weights);
 }
 
-TEST_CASE("fp8 is Megatron-LM's, with its flags") {
+TEST_CASE("fp8 is Megatron-LM's, with its flags, and beside bf16") {
+  const Topology topology = eight_devices_with_fp8();
+  KernelCosts in_f32(topology, CostMode::analytic, {});
+  CHECK_THROWS_WITH(in_f32.follow({.fp8 = true}), Catch::StartsWith("fp8=on: what is not in fp8 is in bf16"));
   CHECK_THROWS_WITH(parse_parallelism("fp8=on,framework=fsdp"), Catch::Contains("framework is not megatron"));
   CHECK_THROWS_WITH(parse_parallelism("fp8=on"), Catch::Contains("which ffexec does not"));
   CHECK(!conventions_of(parse_parallelism("framework=megatron")).fp8);

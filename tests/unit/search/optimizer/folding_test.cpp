@@ -129,9 +129,14 @@ void compare_random_settings(const Graph& graph, const Vector<std::string>& topo
   for (uint32_t seed = first; seed < first + cases && !enough(); ++seed) {
     CAPTURE(seed);
     RandomSource random(seed);
-    const Topology topology = committed_topology(topologies[random.between(0, topologies.count() - 1)]);
-    const std::optional<Parallelism> settings = random_settings(random, graph, topology.devices.count(), has_experts);
+    Topology topology = committed_topology(topologies[random.between(0, topologies.count() - 1)]);
+    std::optional<Parallelism> settings = random_settings(random, graph, topology.devices.count(), has_experts);
     if (!settings) continue;
+    if (settings->framework == "megatron" && topology.models[0].peak_bf16_tflops > 0 && random.between(0, 1) == 1) {
+      for (DeviceModel& model : topology.models) model.efficiency.products = {{1}, {1}, {{1}}, 1, 2};
+      settings->fp8 = true;
+      settings->fp8_weights = random.between(0, 1) == 1;
+    }
     const Compared compared = folded_as_all(*settings, graph, topology);
     if (compared.ranks) ++found.of_ranks;
     if (!compared.groups) continue;
