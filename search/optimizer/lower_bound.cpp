@@ -22,7 +22,7 @@ struct LeastTimes {
 class LeastTimesOf {
  public:
   LeastTimesOf(const Problem& problem, const SearchSpace& space, TaskCostModel& costs)
-      : problem_(problem), space_(space), costs_(costs) {
+      : problem_(problem), space_(space), costs_(costs), conventions_(problem.kernels.conventions()) {
     double products = 0, attention = 0;  // in bf16, 1e12 operations per second
     for (const DeviceModel& model : problem.topology.models) {
       const KernelEfficiency& known = model.efficiency;
@@ -30,7 +30,6 @@ class LeastTimesOf {
       fastest_.peak_tf32_tflops = std::max(fastest_.peak_tf32_tflops, model.peak_tf32_tflops);
       fastest_.memory_gb_per_s = std::max(fastest_.memory_gb_per_s, model.memory_gb_per_s * known.memory);
       products = std::max(products, model.peak_bf16_tflops * known.sustained / known.slowest * most_of_products(known));
-      conventions_ = problem.kernels.conventions();
       double most_attention = known.attention.empty() ? 1 : 0;
       for (const KernelEfficiency::Attention& one : known.attention)
         most_attention = std::max(most_attention, most(one.by_length) * one.most_over_both());
@@ -54,12 +53,12 @@ class LeastTimesOf {
   }
 
  private:
-  static double most_of_products(const KernelEfficiency& known) {
+  double most_of_products(const KernelEfficiency& known) const {
     if (!known.products) return 1;
     double share = 0;
     for (const Vector<double>& row : known.products->shares)
       share = std::max(share, *std::max_element(row.begin(), row.end()));
-    return share * std::max({1.0, known.products->accumulating, known.products->fp8});
+    return share * std::max({1.0, known.products->accumulating, conventions_.fp8 ? known.products->fp8 : 0});
   }
 
   static double most(const KernelEfficiency::Table& table) {
@@ -217,7 +216,7 @@ class LeastTimesOf {
   const SearchSpace& space_;
   TaskCostModel& costs_;
   DeviceModel fastest_;
-  FrameworkConventions conventions_;
+  const FrameworkConventions conventions_;
   double least_launch_us_ = 1e300;
 };
 
