@@ -105,7 +105,7 @@ TEST_CASE("the bound knows the rates of other precisions and the shares of them 
       if (efficiency)
         own["device_models"]["a100"]["efficiency"] = Json::parse(R"({"memory":0.9,"sustained":0.95,"variation":0.1,
           "products":{"depths":[256,4096],"outputs":[65536,16777216],"shares":[[0.1,0.5],[0.3,0.85]],
-          "accumulating":0.9},
+          "accumulating":0.9,"fp8":2},
           "attention":[{"head_channels":64,"causal":true,"forward":1.3,"by_length":[[512,0.3],[4096,0.6]]}]})");
       const Topology topology = parse_topology(JsonPlace(std::make_shared<Json>(own), "topology"));
       Graph graph = committed_graph("gpt2-small");
@@ -115,6 +115,13 @@ TEST_CASE("the bound knows the rates of other precisions and the shares of them 
       Evaluator evaluator(problem);
       const SearchSpace space(graph, topology);
       const Nanoseconds bound = lower_bound(problem, space, evaluator.cost_model());
+      if (efficiency) {  // no product is in fp8
+        own["device_models"]["a100"]["efficiency"]["products"].erase("fp8");
+        const Topology without = parse_topology(JsonPlace(std::make_shared<Json>(own), "topology"));
+        KernelCosts its_kernels(without, CostMode::analytic, {}, 0, precision);
+        Evaluator other({graph, without, its_kernels});
+        CHECK(lower_bound(other.problem(), SearchSpace(graph, without), other.cost_model()) == bound);
+      }
       const Nanoseconds data_parallel_ns = evaluator.evaluate(data_parallel(graph, topology)).makespan;
       CHECK(bound <= data_parallel_ns);
       CHECK(5 * bound >= data_parallel_ns);
