@@ -13,18 +13,15 @@ namespace {
 
 // Of one micro-batch.
 FoldedPlan plan_of_some(const Parallelism& parallelism, const Graph& graph, const Topology& topology,
-                        ParameterLoads& loads) {
+                        ParameterLoads* loads) {
+  std::optional<ParameterLoads> own_loads;
+  if (!loads) loads = &own_loads.emplace(topology);
   Parallelism own = parallelism;
   Graph of_one = with_batch_size(graph, own.micro_batch * own.data, "graph");
-  if (std::optional<FoldedPlan> found = folded(own, of_one, topology, loads)) return *std::move(found);
+  if (std::optional<FoldedPlan> found = folded(own, of_one, topology, *loads)) return *std::move(found);
   FoldedPlan all{std::move(of_one), topology, {}, nullptr};
   all.plan = plan_of(own, all.graph, all.topology);
   return all;
-}
-
-FoldedPlan plan_of_some(const Parallelism& parallelism, const Graph& graph, const Topology& topology) {
-  ParameterLoads loads(topology);
-  return plan_of_some(parallelism, graph, topology, loads);
 }
 
 CostOptions with_conventions(CostOptions costs, const Parallelism& parallelism, int64_t batch) {
@@ -48,8 +45,7 @@ SimulatedSettings::SimulatedSettings(const Parallelism& parallelism, const Graph
                                      const CostOptions& costs, const std::optional<Vector<std::string>>& recompute,
                                      ParameterLoads* loads)
     : costs_(with_conventions(costs, parallelism, graph.batch_size)),
-      plan_(loads ? plan_of_some(parallelism, graph, topology, *loads) : plan_of_some(parallelism, graph, topology)),
-      strategy_(std::move(plan_.plan.strategy)),
+      plan_(plan_of_some(parallelism, graph, topology, loads)), strategy_(std::move(plan_.plan.strategy)),
       groups_(parallelism.data / (plan_.replicas ? plan_.replicas->count : 1)) {
   if (recompute) plan_.plan.settings.recompute = *recompute;
   Loaded one = load(files_of(plan_, 1), costs_);

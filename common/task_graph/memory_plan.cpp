@@ -526,9 +526,7 @@ class MemoryPlanner {
     std::erase_if(plan.buffers, [](const PlannedBuffer& one) { return one.bytes == 0; });
     std::sort(plan.buffers.begin(), plan.buffers.end(),
               [](const PlannedBuffer& a, const PlannedBuffer& b) { return a.key < b.key; });
-    for (const PlannedBuffer& one : plan.buffers) plan.separate_bytes += aligned(one.bytes);
-    const Vector<int64_t> live = live_bytes(plan);
-    plan.live_bytes = *std::max_element(live.begin(), live.end());
+    count_bytes(plan);
   }
 
   TaskGraphBuilder& builder_;
@@ -555,6 +553,13 @@ const PlannedBuffer* MemoryPlan::find(const BufferKey& key) const {
   const auto it = std::lower_bound(buffers.begin(), buffers.end(), key,
                                    [](const PlannedBuffer& one, const BufferKey& sought) { return one.key < sought; });
   return it == buffers.end() || it->key != key ? nullptr : &*it;
+}
+
+void count_bytes(MemoryPlan& plan) {
+  plan.separate_bytes = 0;
+  for (const PlannedBuffer& one : plan.buffers) plan.separate_bytes += aligned(one.bytes);
+  const Vector<int64_t> live = live_bytes(plan);
+  plan.live_bytes = *std::max_element(live.begin(), live.end());
 }
 
 Vector<MemoryPlan> plan_lives(TaskGraphBuilder& builder, const Strategy& strategy, const TaskGraph& tasks,

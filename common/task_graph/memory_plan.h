@@ -104,6 +104,9 @@ struct MemoryPlan {
   const PlannedBuffer* find(const BufferKey& key) const;  // null: that one is not needed, or empty
 };
 
+// Sets separate_bytes and live_bytes, of the buffers as they are.
+void count_bytes(MemoryPlan& plan);
+
 // How long the inputs live that all-gathers assemble: until the last task that reads them, as in ffexec, or once for
 // forward and once for backward, with the producers' shards kept in between (Korthikanti et al. 2022, arXiv 2205.05198,
 // section 4.2.2).

@@ -25,10 +25,6 @@ Elementwise::GateKernel gate_kernel_of(const OperatorDefinition& definition) {
   return elementwise ? elementwise->gate_kernel : Elementwise::GateKernel::none;
 }
 
-bool is_norm(const OperatorDefinition& definition) {
-  return definition.type() == "layer_norm" || definition.type() == "rms_norm";
-}
-
 // One kernel on one model of device. With `how` each term says where it comes from.
 class AnalyticKernel {
  public:
@@ -58,8 +54,7 @@ class AnalyticKernel {
     }
     if (is_norm(definition) && conventions_.autograd_copies) return norm_us(definition, part, work, backward, tflops);
     const bool products = computes_products(definition.type());
-    if (use_.fp8) rate_in_fp8();  // or an error
-    const bool one_rate = !known_.products && known_.attention.empty() && !conventions_.stored_attention;
+    const bool one_rate = !use_.fp8 && !known_.products && known_.attention.empty() && !conventions_.stored_attention;
     if (precision != Precision::bf16 || !products || one_rate) {
       const double times = products ? 1 : replication(definition, part);
       return roofline_us({work.flops * times, work.bytes * times}, tflops);
@@ -112,7 +107,8 @@ class AnalyticKernel {
   // A product with weights by its shape: `outputs` sums. In fp8 all products read their inputs in the same layout.
   double product_us(double flops, double outputs, bool accumulating) const {
     const double of_layout = accumulating && known_.products ? known_.products->accumulating : 1;
-    return any_product_us(flops, outputs, use_.fp8 ? rate_in_fp8() : of_layout);
+    return use_.fp8 ? any_product_us(flops, outputs, rate_in_fp8(), "product in fp8")
+                    : any_product_us(flops, outputs, of_layout, "product");
   }
 
   // Over that in bf16.
@@ -123,14 +119,14 @@ class AnalyticKernel {
   }
 
   // `times`: the rate of products of its shape.
-  double any_product_us(double flops, double outputs, double times) const {
+  double any_product_us(double flops, double outputs, double times, const char* what) const {
     const double depth = flops / 2 / outputs;
     const double share =
         (known_.products ? known_.products->share(depth, outputs) * times : 1) * known_.sustained / known_.slowest;
     const double us = flops / (model_.peak_bf16_tflops * share * 1e6);
     say(us, [&] {
-      return std::string(use_.fp8 && times != 1 ? "product in fp8, " : "product, ") + digits(outputs) + " sums of " +
-             digits(depth) + " terms at " + digits(share) + " of " + digits(model_.peak_bf16_tflops) + " TFLOP/s";
+      return std::string(what) + ", " + digits(outputs) + " sums of " + digits(depth) + " terms at " + digits(share) +
+             " of " + digits(model_.peak_bf16_tflops) + " TFLOP/s";
     });
     return us;
   }
@@ -181,7 +177,7 @@ class AnalyticKernel {
         scores * ((backward ? stored_backward_bytes : stored_forward_bytes) + (again ? stored_forward_bytes : 0));
     const double memory_us = moved_us(bytes, "stored probabilities");
     const double products = backward ? 0.8 + (again ? 0.4 : 0) : 1;
-    return us + any_product_us(attention.flops * products, scores, 1) + memory_us;
+    return us + any_product_us(attention.flops * products, scores, 1, "product") + memory_us;
   }
 
   double norm_us(const OperatorDefinition& definition, const Block& part, const Work& work, bool backward,
@@ -214,12 +210,16 @@ class AnalyticKernel {
     return us;
   }
 
-  // Of the outputs of products with weights. `flops`: theirs, backward.
+  // Of products with weights. `flops`: theirs, backward.
+  static double output_elements(const OperatorDefinition& definition, const Block& part, double flops,
+                                bool input_gradients) {
+    const Block input = definition.input_block(0, part);
+    return flops / (input_gradients ? 4 : 2) / static_cast<double>(input[input.rank() - 1].size());
+  }
+
   static double output_bytes(const OperatorDefinition& definition, const Block& part, double flops,
                              bool input_gradients) {
-    const Block input = definition.input_block(0, part);
-    const double channels = static_cast<double>(input[input.rank() - 1].size());
-    return flops / (input_gradients ? 4 : 2) / channels *
+    return output_elements(definition, part, flops, input_gradients) *
            static_cast<double>(bytes_of(definition.outputs()[0].type, int64_t{1}));
   }
 
@@ -227,8 +227,7 @@ class AnalyticKernel {
   double fp8_conversions_us(const OperatorDefinition& definition, const Block& part, double flops, bool backward,
                             bool input_gradients) const {
     if (backward) {
-      const double elements = output_bytes(definition, part, flops, input_gradients) /
-                              static_cast<double>(bytes_of(definition.outputs()[0].type, int64_t{1}));
+      const double elements = output_elements(definition, part, flops, input_gradients);
       return moved_us(elements * fp8_conversion_bytes, "gradient of the output to fp8");
     }
     double weights = 0;

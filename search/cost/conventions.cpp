@@ -96,6 +96,10 @@ bool is_projection(const OperatorDefinition& definition) {
   return definition.type() == "linear" || definition.type() == "multi_head_attention";
 }
 
+bool is_norm(const OperatorDefinition& definition) {
+  return definition.type() == "layer_norm" || definition.type() == "rms_norm";
+}
+
 Vector<std::optional<Fp8Use>> fp8_operators(const Graph& graph, const FrameworkConventions& conventions) {
   Vector<std::optional<Fp8Use>> result(graph.operators.size());
   if (!conventions.fp8) return result;
@@ -110,10 +114,9 @@ Vector<std::optional<Fp8Use>> fp8_operators(const Graph& graph, const FrameworkC
   };
   for (const OperatorId id : graph.operator_ids()) {
     const Operator& op = graph.operators[id];
-    const std::string_view type = op.definition->type();
-    if ((!is_projection(*op.definition) && type != "expert_linear") || is_read_by_loss_or_router(op)) continue;
+    if ((!is_projection(*op.definition) && !is_product_of_matrices(op)) || is_read_by_loss_or_router(op)) continue;
     const OperatorId producer = graph.tensors[op.inputs[0]].producer;
-    const bool behind_norm = producer >= 0 && graph.operators[producer].definition->type().ends_with("_norm");
+    const bool behind_norm = producer >= 0 && is_norm(*graph.operators[producer].definition);
     result[id] = Fp8Use{behind_norm ? fp8_conversion_behind_norm_bytes : fp8_conversion_bytes};
   }
   for (const GatedProducts& gate : gated_products(graph))

@@ -233,6 +233,9 @@ constexpr double unfused_loss_forward_bytes = 6 + 8, unfused_loss_backward_bytes
 // Are its products those of inputs with weights, attention's own aside?
 bool is_projection(const OperatorDefinition& definition);
 
+// Of layers or root mean squares, as transformers have them.
+bool is_norm(const OperatorDefinition& definition);
+
 // In fp8, bytes that are moved for an element in bf16: a value and its transposed copy are written. A norm's kernel
 // writes fp8 in place of bf16; the transposed copy is read and written by a kernel of its own.
 constexpr int fp8_conversion_bytes = 2 + 1 + 1, fp8_conversion_behind_norm_bytes = 1 - 2 + 2;

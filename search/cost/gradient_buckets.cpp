@@ -68,12 +68,15 @@ class Buckets {
   }
 
   void join(const Vector<int>& bucket) {
-    for (const int unit : bucket) shares_[unit] = {0, 0};
-    shares_[bucket.back()].reduced = bytes_over_last(bucket);
-    double gathered = 0;
-    for (const int unit : bucket)
-      gathered += gathered_share(tasks_.units[unit]) * static_cast<double>(tasks_.units[unit].bytes);
-    shares_[bucket.back()].gathered = gathered / static_cast<double>(tasks_.units[bucket.back()].bytes);
+    double reduced = 0, gathered = 0;
+    for (const int unit : bucket) {
+      const double bytes = static_cast<double>(tasks_.units[unit].bytes);
+      reduced += bytes;
+      gathered += shares_[unit].gathered * bytes;
+      shares_[unit] = {0, 0};
+    }
+    const double last = static_cast<double>(tasks_.units[bucket.back()].bytes);
+    shares_[bucket.back()] = {reduced / last, gathered / last};
   }
 
   // Weights in fp8 have half of the bytes.
@@ -105,8 +108,8 @@ class Buckets {
 
   const TaskGraph& tasks_;
   const FrameworkConventions& conventions_;
-  const Vector<int> chunk_;
-  const Vector<bool> in_fp8_;  // [parameter]  // [operator]
+  const Vector<int> chunk_;    // [operator]
+  const Vector<bool> in_fp8_;  // [parameter]
   Vector<BucketShare> shares_;
 };
 

@@ -121,8 +121,7 @@ void MemoryModel::halve_kept_in_fp8(const TaskGraph& tasks, MemoryPlan& plan) co
         !is_forward(last))
       buffer.bytes /= 2;
   }
-  const Vector<int64_t> live = live_bytes(plan);
-  plan.live_bytes = *std::max_element(live.begin(), live.end());
+  count_bytes(plan);
 }
 
 MemoryModel::BytesOfPart MemoryModel::bytes_of_part(OperatorId id, const Block& part) const {

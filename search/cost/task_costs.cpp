@@ -132,9 +132,10 @@ class Lists {
  public:
   explicit Lists(Vector<T>& all) : all_(all) {}
 
-  TaskCosts::Range add(const Vector<T>& list) {
+  TaskCosts::Range add(std::span<const T> list) {
+    const int begin = all_.count();
     all_.insert(all_.end(), list.begin(), list.end());
-    return {all_.count() - list.count(), all_.count()};
+    return {begin, all_.count()};
   }
 
   TaskCosts::Range share(const Vector<T>& list) {
@@ -196,7 +197,8 @@ TaskCosts TaskCostModel::costs(const TaskGraph& graph, const Strategy& strategy)
     } else {
       const Nanoseconds ns = duration(task, strategy);
       costs.duration.push_back(ns);
-      costs.use_ranges.push_back(uses.add({{task.device, ns}}));
+      const ResourceUse use{task.device, ns};
+      costs.use_ranges.push_back(uses.add({&use, 1}));
       if (beside) costs.beside_ranges.push_back(works.add({}));
     }
   }

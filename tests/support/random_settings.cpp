@@ -4,7 +4,7 @@
 #include <fstream>
 #include <memory>
 
-#include "search/import/transformer_config.h"
+#include "tests/support/graph_of_config.h"
 
 namespace ff {
 
@@ -19,8 +19,7 @@ Graph tiny_tied_transformer(int64_t samples) {
   constexpr const char* config =
       R"({"model_type":"gpt2","vocab_size":96,"n_layer":4,"n_embd":32,"n_head":4,"n_positions":64,)"
       R"("activation_function":"gelu_new"})";
-  const TransformerGraph imported = import_transformer(parse_json(config, "config.json"), samples, 16);
-  return parse_graph(parse_json(imported.graph.dump(), "graph"), samples);
+  return graph_of_config(config, samples, 16);
 }
 
 Graph tiny_mixture(int64_t samples) {
@@ -28,8 +27,7 @@ Graph tiny_mixture(int64_t samples) {
       R"({"model_type":"mixtral","hidden_act":"silu","hidden_size":32,"num_hidden_layers":4,"num_attention_heads":4,)"
       R"("num_key_value_heads":4,"intermediate_size":64,"vocab_size":64,"max_position_embeddings":64,)"
       R"("rms_norm_eps":1e-05,"num_local_experts":4,"num_experts_per_tok":2})";
-  const TransformerGraph imported = import_transformer(parse_json(config, "config.json"), samples, 16);
-  return parse_graph(parse_json(imported.graph.dump(), "graph"), samples);
+  return graph_of_config(config, samples, 16);
 }
 
 std::optional<Parallelism> random_settings(RandomSource& random, const Graph& graph, int devices, bool has_experts) {

@@ -4,11 +4,11 @@
 #include <cmath>
 #include <set>
 
-#include "search/import/transformer_config.h"
 #include "search/optimizer/device_nodes.h"
 #include "search/plan_answers.h"
 #include "search/settings_refinement.h"
 #include "tests/support/committed_files.h"
+#include "tests/support/graph_of_config.h"
 #include "tests/support/large_model_costs.h"
 #include "tests/support/random_network.h"
 
@@ -251,8 +251,7 @@ TEST_CASE("the search over settings finds plans with context parallelism that ar
   constexpr const char* config =
       R"({"model_type":"llama","hidden_act":"silu","hidden_size":4096,"num_hidden_layers":8,"num_attention_heads":32,)"
       R"("num_key_value_heads":8,"intermediate_size":14336,"vocab_size":32000,"max_position_embeddings":8192})";
-  const TransformerGraph imported = import_transformer(parse_json(config, "config.json"), 32, 8192);
-  const Graph graph = parse_graph(parse_json(imported.graph.dump(), "graph"));
+  const Graph graph = graph_of_config(config, 32, 8192);
   Topology topology = committed_topology("dgx-a100-2");
   topology.models[0].memory_bytes = int64_t{16} << 30;  // else nothing needs to be recomputed
   SettingsSearchOptions options;
