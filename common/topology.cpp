@@ -174,7 +174,8 @@ class TopologyParser {
   }
 
   static KernelEfficiency::Products read_products(const JsonPlace& place) {
-    place.allow_keys({"depths", "outputs", "shares", "accumulating", "fp8"}, "key of products' efficiency");
+    place.allow_keys({"depths", "outputs", "shares", "accumulating", "exposed_accumulation", "fp8"},
+                     "key of products' efficiency");
     KernelEfficiency::Products products;
     products.depths = read_ascending(place.at("depths"));
     products.outputs = read_ascending(place.at("outputs"));
@@ -192,6 +193,8 @@ class TopologyParser {
     }
     if (const auto accumulating = place.find("accumulating"))
       products.accumulating = accumulating->as_number(least_rate, 2);
+    if (const auto exposed = place.find("exposed_accumulation"))
+      products.exposed_accumulation = exposed->as_number(0, 4);
     if (const auto fp8 = place.find("fp8")) products.fp8 = fp8->as_number(least_rate, 4);
     return products;
   }

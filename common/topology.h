@@ -43,8 +43,11 @@ struct KernelEfficiency {
   struct Products {
     Vector<double> depths, outputs;
     Vector<Vector<double>> shares;
-    double accumulating = 1;  // times the share: of products that add to f32 values, as gradients of weights may be
+    double accumulating = 1;  // times the share: of products that add to values, as gradients of weights may be
     double fp8 = 0;           // the rate of products in fp8 over that in bf16; 0: not known
+    // What products that add take longer, over the time in which memory_gb_per_s moves the values that they read and
+    // write.
+    double exposed_accumulation = 0;
     double share(double depth, double outputs) const;
   };
   std::optional<Products> products;  // of peak_bf16_tflops

@@ -9,9 +9,11 @@ what the microbenchmarks give. No run of a training program is among them, and n
 
 What is taken from where:
   products          share of the peak rate in bf16 by depth (k) and outputs (m x n): medians of the measured shapes
-                    nearest to each (gemm-bf16-h100-a100.csv: torch linear, m, n, k >= 256). accumulating: of gradients
-                    of weights that are added to f32 values, over forward (gemm-layouts-a100.csv, A100 PCIe; the same
-                    is taken for H100)
+                    nearest to each (gemm-bf16-h100-a100.csv: torch linear, m, n, k >= 256). exposed_accumulation: of
+                    gradients of weights that are added to f32 values, what they take longer than forward products of
+                    the same terms, over the time in which memory at the datasheet's rate moves 8 bytes a gradient
+                    (gemm-layouts.csv, A100 PCIe and B200; H100 between them as for memory): the median of those of at
+                    least 2^24 gradients and at most 4,096 terms, where that time counts
   sustained         the benchmark of products measures short bursts; under lasting load the clock falls. Best rate over
                     all shapes of a benchmark with warm-up and repetitions (mamf-finder.py of github.com/stas00/
                     ml-engineering, compute/accelerator/README.md: 271.2 and 794.5 TFLOP/s) over the best of the bursts
@@ -60,6 +62,7 @@ MEMORY_GB_PER_S = {"a100": 2039.0, "h100": 3350.0}
 LASTING_TFLOPS = {"a100": 271.2, "h100": 794.5}  # products in bf16, with warm-up: see above
 LASTING_FP8_TFLOPS = {"h100": 1402.6}  # the same in fp8
 CARDS_GB_PER_S = {"A100 PCIe 80GB": 1935.0, "A100 SXM 40GB": 1555.0, "B200": 8000.0, "H100 SXM": 3350.0}  # datasheets
+CARDS_TFLOPS = {"A100 PCIe 80GB": 312.0, "B200": 2250.0}  # to which gemm-layouts.csv refers
 NORM_ARRAYS = 2 + 5
 MULTIPROCESSORS = {"a100": 108, "h100": 132}
 CHANNELS = 24
@@ -93,9 +96,33 @@ def products(model):
             if share is None:
                 known[i] = known[i - 1] if i > 0 else next(one for one in known if one is not None)
         table.append([round(share, 3) for share in known])
-    layouts = median_by(((row["layout"]), float(row["efficiency"])) for row in rows("gemm-layouts-a100.csv"))
     return {"depths": [2 ** depth for depth in depths], "outputs": [2 ** size for size in outputs], "shares": table,
-            "accumulating": round(layouts["NT"] / layouts["TN"], 3), **in_fp8(model)}
+            "exposed_accumulation": between(model, {"a100": exposed_accumulation("A100 PCIe 80GB"),
+                                                    "b200": exposed_accumulation("B200")}), **in_fp8(model)}
+
+
+def exposed_accumulation(card):
+    forward, exposed = {}, []
+    measured = [(row["layout"], int(row["m"]), int(row["k"]), int(row["n"]), float(row["efficiency"]))
+                for row in rows("gemm-layouts.csv") if row["gpu"] == card]
+    for layout, m, k, n, share in measured:
+        if layout == "TN":
+            forward[tuple(sorted((m, k, n)))] = 2 * m * k * n / (share * CARDS_TFLOPS[card] * 1e6)
+    for layout, m, k, n, share in measured:
+        same = forward.get(tuple(sorted((m, k, n))))
+        if layout == "NT" and same and k <= 4096 and m * n >= 2 ** 24:
+            us = 2 * m * k * n / (share * CARDS_TFLOPS[card] * 1e6)
+            exposed.append((us - same) / (8 * m * n / (CARDS_GB_PER_S[card] * 1e3)))
+    return statistics.median(exposed)
+
+
+def between(model, known):
+    """Of A100, or where H100 was not measured: between A100 and B200, linear in the logarithm of the bandwidth."""
+    if model in known:
+        return round(known[model], 3)
+    slow, fast = CARDS_GB_PER_S["A100 PCIe 80GB"], CARDS_GB_PER_S["B200"]
+    place = math.log(MEMORY_GB_PER_S[model] / slow) / math.log(fast / slow)
+    return round(known["a100"] + (known["b200"] - known["a100"]) * place, 3)
 
 
 def in_fp8(model):
@@ -186,15 +213,9 @@ def attention(model):
 
 
 def memory(model):
-    known = {row["gpu"].split()[0].lower(): (CARDS_GB_PER_S[row["gpu"]],
-                                             float(row["gbps"]) * float(row["efficient_factor"]) /
-                                             CARDS_GB_PER_S[row["gpu"]])
-             for row in rows("memory-bound-efficiency-simumax.csv") if row["class"] == "default"}
-    if model in known:
-        return round(known[model][1], 3)
-    (slow, high), (fast, low) = known["a100"], known["b200"]
-    place = math.log(MEMORY_GB_PER_S[model] / slow) / math.log(fast / slow)
-    return round(high + (low - high) * place, 3)
+    return between(model, {row["gpu"].split()[0].lower():
+                           float(row["gbps"]) * float(row["efficient_factor"]) / CARDS_GB_PER_S[row["gpu"]]
+                           for row in rows("memory-bound-efficiency-simumax.csv") if row["class"] == "default"})
 
 
 def norms(model):
@@ -270,7 +291,8 @@ def text():
             lines.append('    "shares": [')
             lines += ["     " + json.dumps(row) + ("," if row is not value["products"]["shares"][-1] else "],")
                       for row in value["products"]["shares"]]
-            lines.append("    " + ", ".join(f'"{name}": {value["products"][name]}' for name in ("accumulating", "fp8")
+            lines.append("    " + ", ".join(f'"{name}": {value["products"][name]}'
+                                            for name in ("exposed_accumulation", "fp8")
                                             if name in value["products"]) + "},")
             lines.append('   "attention": [')
             lines += ["    " + json.dumps(one) + ("," if one is not value["attention"][-1] else "")

@@ -105,10 +105,24 @@ class AnalyticKernel {
   }
 
   // A product with weights by its shape: `outputs` sums. In fp8 all products read their inputs in the same layout.
-  double product_us(double flops, double outputs, bool accumulating) const {
-    const double of_layout = accumulating && known_.products ? known_.products->accumulating : 1;
+  double product_us(double flops, double outputs) const {
     return use_.fp8 ? any_product_us(flops, outputs, rate_in_fp8(), "product in fp8")
-                    : any_product_us(flops, outputs, of_layout, "product");
+                    : any_product_us(flops, outputs, 1, "product");
+  }
+
+  // The gradients of so many parameters, which may be added to those of other micro-batches.
+  double gradients_product_us(double flops, double parameters) const {
+    if (conventions_.added_by_products_bytes == 0 || !known_.products) return product_us(flops, parameters);
+    const double us = use_.fp8 ? product_us(flops, parameters)
+                               : any_product_us(flops, parameters, known_.products->accumulating, "product");
+    const double bytes = conventions_.added_by_products_bytes * parameters;
+    const double exposed_us = known_.products->exposed_accumulation * bytes / (model_.memory_gb_per_s * 1e3);
+    if (exposed_us > 0)
+      say(exposed_us, [&] {
+        return digits(known_.products->exposed_accumulation) + " of " + digits(bytes) +
+               " bytes of sums of gradients that the product reads and writes";
+      });
+    return us + exposed_us;
   }
 
   // Over that in bf16.
@@ -135,24 +149,22 @@ class AnalyticKernel {
   double forward_products_us(const OperatorDefinition& definition, const Block& part, double flops) const {
     const Block input = definition.input_block(0, part);
     const double channels = static_cast<double>(input[input.rank() - 1].size());
-    return product_us(flops,
-                      is_projection(definition) ? flops / 2 / channels
-                                                : static_cast<double>(definition.output_block(0, part).volume()),
-                      false);
+    return product_us(flops, is_projection(definition)
+                                 ? flops / 2 / channels
+                                 : static_cast<double>(definition.output_block(0, part).volume()));
   }
 
   // Gradients of inputs are as many sums as the input has elements, and those of parameters as many as these have; each
   // of the two takes half of the operations.
   double backward_products_us(const OperatorDefinition& definition, const Block& part, double flops,
                               bool input_gradients) const {
-    const bool accumulating = conventions_.accumulates_in_products;
     double parameters = 0;
     for (size_t p = 0; p < definition.parameters().size(); ++p)
       parameters += static_cast<double>(definition.parameter_block(static_cast<int>(p), part).volume());
-    if (!input_gradients) return product_us(flops, std::max(parameters, 1.0), accumulating);
-    const double first = product_us(flops / 2, static_cast<double>(definition.input_block(0, part).volume()), false);
-    if (parameters > 0) return first + product_us(flops / 2, parameters, accumulating);
-    return first + product_us(flops / 2, static_cast<double>(definition.input_block(1, part).volume()), false);
+    if (!input_gradients) return gradients_product_us(flops, std::max(parameters, 1.0));
+    const double first = product_us(flops / 2, static_cast<double>(definition.input_block(0, part).volume()));
+    if (parameters > 0) return first + gradients_product_us(flops / 2, parameters);
+    return first + product_us(flops / 2, static_cast<double>(definition.input_block(1, part).volume()));
   }
 
   double products_us(const OperatorDefinition& definition, const Block& part, const Work& work, bool backward,
@@ -244,7 +256,7 @@ class AnalyticKernel {
     if (!conventions_.recomputes_keys || !attention) return 0;
     const Block input = definition.input_block(0, part);
     const double keys = static_cast<double>(attention->projected(part).key_elements());
-    return product_us(2 * keys * static_cast<double>(input[input.rank() - 1].size()), keys, false);
+    return product_us(2 * keys * static_cast<double>(input[input.rank() - 1].size()), keys);
   }
 
   // Of queries, keys and values: read and written once more.

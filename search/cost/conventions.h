@@ -93,8 +93,9 @@ struct FrameworkConventions {
   int64_t bucket_elements = 0;
   // Chunks of layers but the first one of the first stage are a bucket each.
   bool buckets_of_first_chunk = false;
-  // Gradients of weights are added to f32 values by the product itself.
-  bool accumulates_in_products = false;
+  // Bytes that the product of a weight's gradient itself reads and writes, for each weight, to add it to those of other
+  // micro-batches: of values of the gradients' type. 0: the product does not add.
+  double added_by_products_bytes = 0;
   // Products with weights are in fp8, but for the router's and those in front of the loss, as by TransformerEngine with
   // delayed scaling (fp8_operators). Kernels convert what they read, with the transposed copies that products of
   // gradients need on Hopper. Tensor parallelism gathers converted values. Converted weights are kept, beside their

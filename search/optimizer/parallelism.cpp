@@ -472,7 +472,6 @@ FrameworkConventions conventions_of(const Parallelism& parallelism, int64_t batc
   result.recomputes_keys = recomputes_operators(parallelism);
   result.recomputes_whole_segments = !fsdp || !parallelism.early_stop;
   result.whole_passes = true;
-  result.accumulates_in_products = parallelism.framework == "megatron";
   result.fp8 = parallelism.fp8;
   if (parallelism.fp8)  // weights are converted in the first micro-batch, for all
     result.fp8_weight_bytes = (parallelism.fp8_weights ? fp8_transposition_bytes : fp8_conversion_bytes) /
@@ -489,6 +488,8 @@ FrameworkConventions conventions_of(const Parallelism& parallelism, int64_t batc
   // distributed_data_parallel_config.py).
   const bool bf16_gradients = deepspeed || (parallelism.framework == "megatron" && reduces_bf16);
   result.whole_gradient_bytes = bf16_optimizer ? 2 + 4 : bf16_gradients ? 2 : 4;
+  // wgrad_gemm_accum_fp32 and _fp16 in Megatron-LM's layers.py, accumulate in TransformerEngine's general_gemm.
+  if (parallelism.framework == "megatron") result.added_by_products_bytes = 2 * result.whole_gradient_bytes;
   result.gradient_copy_bytes = fsdp             ? fsdp_gradient_copy_bytes(reduces_bf16 ? 2 : 4)
                                : internevo      ? internevo_gradient_copy_bytes
                                : bf16_optimizer ? bf16_optimizer_copy_bytes

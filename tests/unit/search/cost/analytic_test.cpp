@@ -97,8 +97,13 @@ TEST_CASE("in bf16 a linear layer's products have the shares of their shapes") {
   CHECK(us(Phase::forward) == Approx(512 / 0.5));
   CHECK(us(Phase::backward) == Approx(512 / 0.5 + 512 / 0.25));
   FrameworkConventions accumulating;
-  accumulating.accumulates_in_products = true;
+  accumulating.added_by_products_bytes = 8;
   CHECK(us(Phase::backward, accumulating) == Approx(512 / 0.5 + 512 / 0.125));
+  // 64 gradients are read and written; memory moves a byte in a nanosecond.
+  model.efficiency.products->exposed_accumulation = 0.5;
+  CHECK(us(Phase::backward, accumulating) == Approx(512 / 0.5 + 512 / 0.125 + 0.5 * 64 * 8 / 1e3));
+  CHECK(us(Phase::backward) == Approx(512 / 0.5 + 512 / 0.25));
+  model.efficiency.products->exposed_accumulation = 0;
   model.efficiency.sustained = 0.8;
   CHECK(us(Phase::forward) == Approx(512 / 0.4));
   model.efficiency.slowest = 1.25;
