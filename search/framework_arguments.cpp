@@ -303,10 +303,9 @@ class Megatron {
   void read_counted_ends() {
     Parallelism& own = result_.parallelism;
     const int counted = layers_ + counted_ends(), chunks = own.pipeline * own.chunks;
-    if (counted % chunks != 0 || counted / chunks < 2)
+    if (counted % chunks != 0)
       fail(std::string(has(embedding_counts) ? embedding_counts : loss_counts) + ": " + std::to_string(counted) +
-           " layers, with embedding or loss, are not divided by " + std::to_string(chunks) +
-           " chunks into at least 2 each");
+           " layers, with embedding or loss, are not divided by " + std::to_string(chunks) + " chunks");
     own.layers = Vector<int>(chunks, counted / chunks);
     own.layers[0] -= has(embedding_counts);
     own.layers[chunks - 1] -= has(loss_counts);

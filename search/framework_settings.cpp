@@ -44,7 +44,8 @@ bool are_equal(std::span<const int> counts) {
 bool needs_layout(const Parallelism& plan, int layers) {
   const Vector<int> counts = layers_of_chunks(plan, layers);
   if (are_equal(counts) || layers_beside_embedding_and_loss(counts) > 0) return false;
-  return plan.chunks > 1 || (counts.count() > 3 && !are_equal(std::span(counts).subspan(1, counts.size() - 2)));
+  return plan.chunks > 1 || counts[0] == 0 || counts.back() == 0 ||
+         (counts.count() > 3 && !are_equal(std::span(counts).subspan(1, counts.size() - 2)));
 }
 
 // Megatron-LM has numbers of layers for the first and the last stage, if the others have equally many; else a layout.

@@ -68,9 +68,9 @@ std::string pipeline_layout(const Vector<int>& layers) {
   std::string result = "E";
   for (const int chunk : layers.indices()) {
     if (chunk > 0) result += '|';
-    result += layers[chunk] == 1 ? "t" : "t*" + std::to_string(layers[chunk]);
+    if (layers[chunk] > 0) result += layers[chunk] == 1 ? "t" : "t*" + std::to_string(layers[chunk]);
   }
-  return result + ",L";
+  return result + (layers.back() > 0 ? ",L" : "L");
 }
 
 Vector<int> layers_of_layout(const std::string& layout) {
@@ -84,7 +84,8 @@ Vector<int> layers_of_layout(const std::string& layout) {
   for (const char one : whole)
     if (one == '|') layers.push_back(0);
     else layers[layers.count() - 1] += one == 't';
-  if (std::find(layers.begin(), layers.end(), 0) != layers.end()) fail("each stage has a layer, t, or more");
+  if (layers.count() > 2 && std::find(layers.begin() + 1, layers.end() - 1, 0) != layers.end() - 1)
+    fail("each part between the first and the last one has a layer, t, or more");
   return layers;
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <map>
+#include <numeric>
 #include <optional>
 #include <queue>
 #include <tuple>
@@ -130,7 +131,7 @@ ShapeCosts costs_of_shape(const Parallelism& parallelism, const Graph& graph, co
   for (const DeviceId device : busy.indices()) {
     StageCosts& stage = result.stages[result.stage[device]];
     if (static_cast<double>(busy[device]) <= stage.busy_with(stage.layers)) continue;
-    stage.of_layer = static_cast<double>(in_layers[device]) / stage.layers;
+    stage.of_layer = static_cast<double>(in_layers[device]) / std::max(1, stage.layers);
     stage.beside = static_cast<double>(busy[device] - in_layers[device]);
   }
   for (const DeviceId device : result.stage.indices())
@@ -282,7 +283,7 @@ class SettingsSearch {
     if (given("vp")) return {options_.pinned.chunks};
     Vector<int> result = {1};
     if (parallelism.pipeline == 1 || micro_batches_of(parallelism, graph_) % parallelism.pipeline != 0) return result;
-    for (int chunks = 2; chunks <= most_chunks && chunks * parallelism.pipeline <= layers_; ++chunks)
+    for (int chunks = 2; chunks <= most_chunks && chunks * parallelism.pipeline <= most_chunks_of(layers_); ++chunks)
       if (layers_ % parallelism.pipeline == 0 ? layers_ % (chunks * parallelism.pipeline) == 0
                                               : most_layers(parallelism, chunks) == most_layers(parallelism, 1))
         result.push_back(chunks);
@@ -516,14 +517,15 @@ class SettingsSearch {
     constexpr double worth_it = 0.99;
     const int stages = parallelism.pipeline, chunks = parallelism.chunks;
     const ShapeCosts* costs = stages > 1 ? costs_of(parallelism) : nullptr;
-    if (!costs || layers_ < stages * chunks) return {};
+    if (!costs || stages * chunks > most_chunks_of(layers_)) return {};
     const auto busiest_with = [&](const Vector<int>& of_stage) {
       double most = 0;
       for (const int s : of_stage.indices()) most = std::max(most, costs->stages[s].busy_with(of_stage[s]));
       return most;
     };
     Vector<int> of_stage(stages, chunks);
-    for (int left = layers_ - stages * chunks; left > 0; --left) {
+    if (most_chunks_of(layers_) > layers_) --of_stage[0], --of_stage[stages - 1];  // these chunks can be without layers
+    for (int left = layers_ - std::accumulate(of_stage.begin(), of_stage.end(), 0); left > 0; --left) {
       const auto after = [&](int s) { return costs->stages[s].busy_with(of_stage[s] + 1); };
       int least = 0;
       for (const int s : of_stage.indices())
@@ -535,7 +537,7 @@ class SettingsSearch {
     Vector<int> result(stages * chunks, 0);
     for (const int s : of_stage.indices())
       for (int c = 0; c < chunks; ++c) {
-        const int middle = (c - 1 + chunks) % chunks;  // the order of 1, 2, ..., 0
+        const int middle = s == stages - 1 ? c : (c - 1 + chunks) % chunks;  // the order of 1, 2, ..., 0
         result[c * stages + s] = of_stage[s] / chunks + (middle < of_stage[s] % chunks ? 1 : 0);
       }
     return result;

@@ -72,11 +72,11 @@ std::map<std::string, std::string> split(const std::string& text) {
   return values;
 }
 
-int64_t number(const std::string& key, const std::string& text) {
+int64_t number(const std::string& key, const std::string& text, int64_t least = 1) {
   int64_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || value < 1 || value > (1 << 20))
-    throw InputError(key + ": found \"" + text + "\", expected a number from 1 to 1048576");
+  if (error != std::errc() || end != text.data() + text.size() || value < least || value > (1 << 20))
+    throw InputError(key + ": found \"" + text + "\", expected a number from " + std::to_string(least) + " to 1048576");
   return value;
 }
 
@@ -104,11 +104,13 @@ Vector<int> numbers_of_layers(const std::string& text) {
   Vector<int> result;
   for (size_t begin = 0; begin <= text.size();) {
     const size_t end = std::min(text.find(':', begin), text.size());
-    result.push_back(static_cast<int>(number("layers", text.substr(begin, end - begin))));
+    result.push_back(static_cast<int>(number("layers", text.substr(begin, end - begin), 0)));
     begin = end + 1;
   }
   return result;
 }
+
+constexpr int least_known = 3;  // layers with which it is known what is beside them: they are as long as neighbours
 
 struct PlaceOfLayer {
   int chunk, number;  // number: within the chunk
@@ -121,10 +123,15 @@ Vector<PlaceOfLayer> places_of_layers(const Vector<int>& of_chunks) {
   return result;
 }
 
+// The embedding and the loss may have a chunk of their own, where it is known which operators are theirs.
 void check_chunks(const Parallelism& parallelism, int layers) {
   const int chunks = parallelism.pipeline * parallelism.chunks;
-  if (layers < chunks)
+  if (chunks > most_chunks_of(layers))
     throw InputError("pp x vp = " + std::to_string(chunks) + ": there are only " + std::to_string(layers) + " layers");
+  const Vector<int> of_chunks = layers_of_chunks(parallelism, layers);
+  if (std::find(of_chunks.begin(), of_chunks.end(), 0) != of_chunks.end() && layers < least_known)
+    throw InputError("layers: a chunk without layers is that of the embedding or the loss, which are known with " +
+                     std::to_string(least_known) + " layers and more, the model has " + std::to_string(layers));
   if (parallelism.layers.empty()) return;
   if (parallelism.layers.count() != chunks)
     throw InputError("layers: found numbers for " + std::to_string(parallelism.layers.count()) +
@@ -132,16 +139,30 @@ void check_chunks(const Parallelism& parallelism, int layers) {
   if (const int sum = std::accumulate(parallelism.layers.begin(), parallelism.layers.end(), 0); sum != layers)
     throw InputError("layers: the numbers add up to " + std::to_string(sum) + ", the model has " +
                      std::to_string(layers) + " layers");
+  if (chunks > 2 && std::find(of_chunks.begin() + 1, of_chunks.end() - 1, 0) != of_chunks.end() - 1)
+    throw InputError(
+        "layers: found 0 between other chunks; the first and the last chunk, which have the embedding and "
+        "the loss, can be without layers");
 }
 
 Vector<int> layer_or_none_of_operators(const Graph& graph, const Vector<OperatorId>& layers) {
   Vector<int> result = layer_of_operators(graph, layers);
   const int count = layers.count();
-  if (count < 3) return result;
+  if (count < least_known) return result;
   const OperatorId begin = layers[1] - (layers[2] - layers[1]),
                    end = layers[count - 1] + (layers[count - 1] - layers[count - 2]);
   for (const OperatorId op : graph.operator_ids())
     if (op < begin || op >= end) result[op] = no_layer;
+  return result;
+}
+
+// By operator. What is in front of the first layer is in the first chunk, what is behind the last one in the last.
+Vector<int> chunk_of_operators(const Graph& graph, const Vector<OperatorId>& layers, const Vector<int>& of_chunks) {
+  const Vector<PlaceOfLayer> places = places_of_layers(of_chunks);
+  const Vector<int> layer_of = layer_of_operators(graph, layers), within = layer_or_none_of_operators(graph, layers);
+  Vector<int> result;
+  for (const OperatorId op : graph.operator_ids())
+    result.push_back(within[op] != no_layer ? places[within[op]].chunk : layer_of[op] == 0 ? 0 : of_chunks.count() - 1);
   return result;
 }
 
@@ -592,6 +613,8 @@ Vector<int> layers_of_chunks(const Parallelism& parallelism, int layers) {
   return result;
 }
 
+int most_chunks_of(int layers) { return layers < least_known ? layers : layers + 2; }
+
 Vector<int> layers_of_stages(const Parallelism& parallelism, int layers) {
   Vector<int> of_stage(parallelism.pipeline, 0);
   const Vector<int> of_chunk = layers_of_chunks(parallelism, layers);
@@ -631,7 +654,7 @@ ParallelPlan plan_of(Parallelism& parallelism, const Graph& graph, const Topolog
                        std::to_string(batch / parallelism.data) + " samples of each data-parallel group");
   check_chunks(parallelism, layers.count());
   const Vector<PlaceOfLayer> places = places_of_layers(layers_of_chunks(parallelism, layers.count()));
-  const Vector<int> layer_of = layer_of_operators(graph, layers);
+  const Vector<int> chunk_of = chunk_of_operators(graph, layers, layers_of_chunks(parallelism, layers.count()));
   ParallelPlan plan;
   plan.settings.synchronization = parallelism.synchronization;
   plan.settings.overlaps_reductions = overlaps_reductions(parallelism);
@@ -650,13 +673,64 @@ ParallelPlan plan_of(Parallelism& parallelism, const Graph& graph, const Topolog
       of_micro_batch,
       {parallelism.tensor, parallelism.context, parallelism.data, parallelism.expert, parallelism.of_expert()},
       [&](OperatorId op) {
-        const int chunk = places[layer_of[op]].chunk;
+        const int chunk = chunk_of[op];
         return std::span(order.begin() + (chunk % parallelism.pipeline) * of_stage, static_cast<size_t>(of_stage));
       });
   return plan;
 }
 
 namespace {
+
+// Devices on which operators are, one after the other.
+struct Place {
+  Vector<DeviceId> devices;  // ascending
+  int layers = 0;
+};
+
+// Places of attention, where they change.
+class Places {
+ public:
+  void add_layer(Vector<DeviceId> devices) {
+    sort_and_unique(devices);
+    stages_.insert(devices);
+    if (places_.empty() || places_.back().devices != devices) places_.push_back({devices, 0});
+    ++places_.back().layers;
+  }
+
+  // What is in front of the first layer and behind the last one may have chunks of its own: where all stages have
+  // equally many then.
+  Places with_ends(Vector<DeviceId> first, Vector<DeviceId> last) const {
+    sort_and_unique(first);
+    sort_and_unique(last);
+    Places result = *this;
+    if (first != places_[0].devices && is_stage(first)) result.places_.insert(result.places_.begin(), Place{first, 0});
+    if (last != places_.back().devices && is_stage(last)) result.places_.push_back({last, 0});
+    result.stages_.insert({result.places_[0].devices, result.places_.back().devices});
+    return result.count() % result.stages() == 0 ? result : *this;
+  }
+
+  int stages() const { return static_cast<int>(std::ssize(stages_)); }
+  int count() const { return places_.count(); }
+  Vector<int> layers() const {
+    Vector<int> result;
+    for (const Place& place : places_) result.push_back(place.layers);
+    return result;
+  }
+
+ private:
+  // One of layers, or one as large with other devices.
+  bool is_stage(const Vector<DeviceId>& devices) const {
+    if (stages_.contains(devices)) return true;
+    return std::all_of(stages_.begin(), stages_.end(), [&](const Vector<DeviceId>& stage) {
+      return stage.size() == devices.size() && std::none_of(stage.begin(), stage.end(), [&](DeviceId one) {
+               return std::binary_search(devices.begin(), devices.end(), one);
+             });
+    });
+  }
+
+  Vector<Place> places_;
+  std::set<Vector<DeviceId>> stages_;
+};
 
 // The borders of the chunks, where they are not those of equally many layers.
 void set_nearest_layers(Parallelism& nearest, const Vector<int>& counts, int layers) {
@@ -701,9 +775,7 @@ void set_nearest_recomputation(Parallelism& nearest, const Graph& graph, const V
 Parallelism nearest_parallelism(const Graph& graph, const Topology& topology, const Strategy& strategy,
                                 const StrategySettings& settings) {
   Parallelism nearest;
-  Vector<Vector<DeviceId>> places;  // of attention, where it changes
-  Vector<int> counts;               // of layers there
-  std::set<Vector<DeviceId>> stages;
+  Places places;
   int64_t groups = 0;
   int layers = 0;
   for (const OperatorId op : graph.operator_ids()) {
@@ -723,26 +795,21 @@ Parallelism nearest_parallelism(const Graph& graph, const Topology& topology, co
       if (dimensions[d].name == "length") nearest.context = std::max(nearest.context, strategy[op].degrees[d]);
     }
     groups = std::max<int64_t>(groups, strategy[op].degrees[0]);
-    Vector<DeviceId> devices = strategy[op].devices;
-    sort_and_unique(devices);
-    stages.insert(devices);
-    if (places.empty() || places.back() != devices) {
-      places.push_back(devices);
-      counts.push_back(0);
-    }
-    ++counts.back();
+    places.add_layer(strategy[op].devices);
   }
   if (layers == 0)
     throw InputError("the graph \"" + graph.name + "\" has no multi_head_attention: settings are for transformers");
+  if (layers >= least_known) places = places.with_ends(strategy[0].devices, strategy.back().devices);
   const int devices = topology.devices.count();
-  nearest.pipeline = static_cast<int>(std::ssize(stages));
+  nearest.pipeline = places.stages();
   while (nearest.tensor > 1 && devices % nearest.tensor != 0) --nearest.tensor;
   while (nearest.context > 1 && devices % nearest.of_layer() != 0) --nearest.context;
-  while (nearest.pipeline > 1 && (devices % (nearest.of_layer() * nearest.pipeline) != 0 || layers < nearest.pipeline))
+  while (nearest.pipeline > 1 &&
+         (devices % (nearest.of_layer() * nearest.pipeline) != 0 || most_chunks_of(layers) < nearest.pipeline))
     --nearest.pipeline;
   nearest.chunks = std::max(1, places.count() / nearest.pipeline);
   if (nearest.pipeline == 1) nearest.chunks = 1;
-  while (nearest.chunks > 1 && layers < nearest.pipeline * nearest.chunks) --nearest.chunks;
+  while (nearest.chunks > 1 && most_chunks_of(layers) < nearest.pipeline * nearest.chunks) --nearest.chunks;
   nearest.data = devices / (nearest.of_layer() * nearest.pipeline);
   while (nearest.expert_tensor > 0 && nearest.tensor % nearest.expert_tensor != 0) --nearest.expert_tensor;
   if (nearest.expert_tensor == nearest.tensor) nearest.expert_tensor = 0;
@@ -760,7 +827,7 @@ Parallelism nearest_parallelism(const Graph& graph, const Topology& topology, co
       is_sharded(settings.synchronization) ? settings.synchronization : Synchronization::all_reduce;
   if (settings.overlaps_reductions != overlaps_by_default(nearest))
     nearest.overlaps_reductions = settings.overlaps_reductions;
-  set_nearest_layers(nearest, counts, layers);
+  set_nearest_layers(nearest, places.layers(), layers);
   set_nearest_recomputation(nearest, graph, settings.recompute);
   return nearest;
 }

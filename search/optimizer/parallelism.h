@@ -4,14 +4,15 @@
 //   tp                 devices that split each layer (tensor parallelism: Shoeybi et al. 2019, arXiv 1909.08053)
 //   pp                 pipeline stages; the layers are divided into pp x vp chunks of equally many, or where they do
 //                      not divide them, with one more in each of those after the first; the embedding is in the
-//                      first chunk, what is after the last layer in the last
+//                      first chunk, what is after the last layer in the last. These two can be without layers
 //   vp                 chunks of layers per stage (interleaved: Narayanan et al. 2021, arXiv 2104.04473, section 2.2)
 //   micro_batch        samples of a micro-batch on each data-parallel group
 //   dp                 devices / (tp x cp x pp); may be given, to be checked
 //   sharding           none, optimizer, gradients, parameters (ZeRO-1 to ZeRO-3)
 //   sequence_parallel  on: what is between the layers is split by length (Korthikanti et al. 2022, arXiv 2205.05198);
 //                      off, with framework=megatron or deepspeed: each device of a group computes all of it
-//   layers             layers of each of the pp x vp chunks, as 5:6:6:7
+//   layers             layers of each of the pp x vp chunks, as 5:6:6:7, or 0:8:8:8:8:0 with chunks of the embedding
+//                      and the loss alone
 //   shard_group        with a framework: sharded state is split among so many neighbouring ranks of the dp x cp that
 //                      have the same parameters, and each such group has all of it (hybrid sharding); default: among
 //                      all
@@ -164,6 +165,8 @@ Vector<int> layer_or_none_of_operators(const Graph& graph);
 
 // The layers of each chunk, in order; of each stage, in all of its chunks.
 Vector<int> layers_of_chunks(const Parallelism& parallelism, int layers);
+// Into how many chunks so many layers can be divided.
+int most_chunks_of(int layers);
 Vector<int> layers_of_stages(const Parallelism& parallelism, int layers);
 
 // "tp x pp", or with context parallelism "tp x cp x pp", for messages.

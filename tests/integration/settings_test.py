@@ -126,6 +126,8 @@ class Settings(unittest.TestCase):
                 ("tp=2,pp=2,micro_batch=2,sharding=optimizer", "megatron"),
                 ("pp=2,vp=2,micro_batch=1,recompute=full", "megatron"),
                 ("pp=2,micro_batch=2,layers=1:3,recompute=full,recompute_layers=1", "megatron"),
+                ("pp=4,micro_batch=2,layers=0:2:2:0", "megatron"),
+                ("pp=2,micro_batch=2,layers=0:4", "megatron"),
                 ("tp=4,pp=2,micro_batch=4", "megatron"),
                 ("tp=2,pp=2,micro_batch=2,sharding=parameters", "megatron"),
                 ("tp=2,pp=2,cp=2,micro_batch=4,sharding=optimizer", "megatron"),
@@ -726,7 +728,9 @@ class Settings(unittest.TestCase):
         on = ("--graph", "g.json", "--topo", ROOT / "topologies/dgx-a100-1.json", "--cost", "analytic", "--precision",
               "bf16", "--optimizer", "adamw", "--json")
         for settings, layout in (("pp=2,vp=2,layers=2:1:2:1", "Et*2|t|t*2|t,L"),
-                                 ("pp=4,layers=1:1:2:2", "Et|t|t*2|t*2,L")):
+                                 ("pp=4,layers=1:1:2:2", "Et|t|t*2|t*2,L"),
+                                 ("pp=4,layers=0:3:3:0", "E|t*3|t*3|L"),
+                                 ("pp=2,vp=2,layers=0:2:3:1", "E|t*2|t*3|t,L")):
             settings = f"{settings},micro_batch=2,framework=megatron,overlap_grad_reduce=off"
             planned = json.loads(self.program(BUILD / "ffsearch", "plan", *on, "--settings", settings, "--for",
                                               "megatron"))
@@ -762,6 +766,7 @@ class Settings(unittest.TestCase):
                 ("ep=2", 'ep=2: the graph "gpt2" has no experts'),
                 ("pp=2,layers=4", "layers: found numbers for 1 chunks, expected pp x vp = 2"),
                 ("pp=2,layers=1:2", "layers: the numbers add up to 3, the model has 4 layers"),
+                ("pp=4,layers=2:0:2:0", "layers: found 0 between other chunks"),
                 ("recompute_layers=1", "recompute_layers: says how many layers of a chunk"),
                 ("tpp=2", 'unknown key "tpp"; did you mean "tp"?'),
                 ("tp", '"tp" is not KEY=VALUE'),

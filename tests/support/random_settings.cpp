@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <fstream>
 #include <memory>
+#include <numeric>
 
 #include "tests/support/graph_of_config.h"
 
@@ -30,6 +31,25 @@ Graph tiny_mixture(int64_t samples) {
   return graph_of_config(config, samples, 16);
 }
 
+namespace {
+
+// Of each stage; the embedding or the loss may be alone in theirs.
+Vector<int> random_layers(RandomSource& random, int layers, int stages) {
+  Vector<int> result(stages, 1);
+  for (const int end : {0, stages - 1})
+    if (stages > 1) result[end] = static_cast<int>(random.between(0, 1));
+  if (stages == 2 && result[0] == 0) result[1] = 1;
+  const int given = std::accumulate(result.begin(), result.end(), 0);
+  for (int more = layers - given; more > 0; --more) {
+    int stage = random.between(0, stages - 1);
+    while (result[stage] == 0) stage = (stage + 1) % stages;
+    ++result[stage];
+  }
+  return result;
+}
+
+}  // namespace
+
 std::optional<Parallelism> random_settings(RandomSource& random, const Graph& graph, int devices, bool has_experts) {
   Parallelism result;
   if (has_experts) result.expert = 1 << random.between(0, 2);
@@ -47,6 +67,9 @@ std::optional<Parallelism> random_settings(RandomSource& random, const Graph& gr
   result.synchronization = kinds[random.between(0, 3)];
   result.recompute = random.between(0, 1) == 1 ? Recomputation::full : Recomputation::none;
   if (random.between(0, 1) == 1) result.overlaps_reductions = random.between(0, 1) == 1;
+  const int layers = transformer_layers(graph).count();
+  if (layers >= 4 && result.pipeline > 1 && random.between(0, 2) == 0)
+    result.layers = random_layers(random, layers, result.pipeline);
   if (random.between(0, 1) == 1) return result;
   constexpr const char* frameworks[] = {"megatron", "fsdp", "composer", "deepspeed", "internevo"};
   result.framework = frameworks[random.between(0, 4)];  // two devices exchange by collectives

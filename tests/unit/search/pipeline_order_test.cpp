@@ -25,7 +25,7 @@ std::optional<Pipeline> random_pipeline(RandomSource& random) {
   Graph graph = has_experts ? tiny_mixture(32) : kind == 1 ? tiny_tied_transformer(32) : tiny_transformer(32);
   std::optional<Parallelism> settings = random_settings(random, graph, topology.devices.count(), has_experts);
   if (!settings) return std::nullopt;
-  if (settings->pipeline == 2 && random.between(0, 1) == 1) settings->chunks = 2;
+  if (settings->pipeline == 2 && random.between(0, 1) == 1) settings->chunks = 2, settings->layers.clear();
   ParallelPlan plan;
   try {
     plan = plan_of(*settings, graph, topology);
