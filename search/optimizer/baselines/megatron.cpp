@@ -184,6 +184,17 @@ int64_t heads_of(const OperatorDefinition& attention) {
   return 1;
 }
 
+// Is it an embedding of its own table, all of whose readers are on other devices? Partial sums of its rows would cross
+// to these, from each device as many bytes as there are sums.
+bool is_embedding_alone(const Graph& graph, OperatorId op, const DevicesOfOperator& devices_of) {
+  const Operator& embedding = graph.operators[op];
+  if (embedding.definition->type() != "embedding" || graph.parameters[embedding.parameters[0]].uses.count() > 1)
+    return false;
+  const Vector<TensorUse>& uses = graph.tensors[embedding.outputs[0]].uses;
+  return std::none_of(uses.begin(), uses.end(),
+                      [&](const TensorUse& use) { return devices_of(use.consumer).data() == devices_of(op).data(); });
+}
+
 }  // namespace
 
 int experts_dimension(const OperatorDefinition& definition) {
@@ -196,8 +207,10 @@ int experts_dimension(const OperatorDefinition& definition) {
 Strategy tensor_parallel(const Graph& graph, const LayerDegrees& degrees, const DevicesOfOperator& devices_of) {
   const Roles roles(graph, degrees.tensor);
   Strategy strategy;
-  for (const OperatorId op : graph.operator_ids())
-    strategy.push_back(configuration_of(*graph.operators[op].definition, roles.of(op), degrees, devices_of(op)));
+  for (const OperatorId op : graph.operator_ids()) {
+    const Role role = is_embedding_alone(graph, op, devices_of) ? Role::columns : roles.of(op);
+    strategy.push_back(configuration_of(*graph.operators[op].definition, role, degrees, devices_of(op)));
+  }
   return strategy;
 }
 
