@@ -367,6 +367,23 @@ class Settings(unittest.TestCase):
             with self.subTest(text=text):
                 self.assertIn(message, simulate(text, code=1))
 
+    def test_embedding_and_loss_train_in_chunks_of_their_own(self):
+        for kind in ("gpt2", "llama"):
+            self.make_graph(kind)
+            self.simulate("micro_batch=16", topology="topologies/local-cpu-1.json")
+            flags = ("--iterations", 3, "--lr", 0.01, "--json")
+            expected = json.loads(self.program("mpirun", "-n", 1, BUILD / "ffexec", "--strategy", "s.json", *flags))
+            for settings in ("pp=4,micro_batch=4,layers=0:2:2:0", "tp=2,pp=2,micro_batch=4,layers=0:4",
+                             "pp=2,vp=2,micro_batch=2,layers=0:2:2:0,recompute=full",
+                             "pp=4,micro_batch=4,layers=2:1:1:0,sharding=optimizer"):
+                with self.subTest(kind=kind, settings=settings):
+                    found = self.simulate(settings, topology="topologies/local-cpu-4.json")
+                    trained = json.loads(self.program("mpirun", "-n", 4, BUILD / "ffexec", "--strategy", "s.json",
+                                                      *flags))
+                    self.assertEqual(trained["memory_bytes"], found["memory_bytes"])
+                    for ours, theirs in zip(trained["losses"], expected["losses"], strict=True):
+                        self.assertAlmostEqual(ours, theirs, delta=2e-4 * abs(theirs))
+
     def test_experts(self):
         (self.work / "config.json").write_text(json.dumps(
             {"model_type": "mixtral", "vocab_size": 96, "num_hidden_layers": 2, "hidden_size": 32,
