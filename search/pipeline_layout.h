@@ -12,9 +12,9 @@ namespace ff {
 // Of the layers of each chunk, in order.
 std::string pipeline_layout(const Vector<int>& layers);
 
-// Likewise. Throws InputError for what is not in the notation, for chunks without layers that are neither
-// the first nor the last one, for an embedding that is not
-// in the first chunk or a loss that is not in the last one, and for layers of another kind (m).
+// Likewise. Throws InputError for what is not in the notation, for chunks without layers between the first and the last
+// one, for an embedding that is not in the first chunk or a loss that is not in the last one, and for layers of another
+// kind (m).
 Vector<int> layers_of_layout(const std::string& layout);
 
 }  // namespace ff
