@@ -29,6 +29,26 @@ bool pays(const SettingsPrediction& found, const SettingsPrediction& best) {
   return static_cast<double>(found.makespan) < (1 - least_gain) * static_cast<double>(best.makespan);
 }
 
+// Each layer in a chunk of its own, and the embedding, or it and the loss.
+SettingsPrediction with_ends_alone(SettingsPrediction best, const SettingsRefinement& refinement, int64_t& simulated) {
+  constexpr int most_chunks = 12;  // of a stage; MLPerf's GPT-3 has as many
+  const int layers = transformer_layers(refinement.graph).count(), stages = best.parallelism.pipeline;
+  const int micro_batches = micro_batches_of(best.parallelism, refinement.graph);
+  for (const int all : {layers + 2, layers + 1}) {
+    const int chunks = all / stages;
+    if (all % stages != 0 || chunks < 2 || chunks > most_chunks || chunks == best.parallelism.chunks ||
+        all > most_chunks_of(layers) || micro_batches % stages != 0)
+      continue;
+    Parallelism parallelism = best.parallelism;
+    parallelism.chunks = chunks;
+    parallelism.layers.clear();
+    parallelism.recompute_layers = 0;
+    const auto found = predicted_if_it_fits(parallelism, refinement, simulated);
+    if (found && pays(*found, best)) best = *found;
+  }
+  return best;
+}
+
 SettingsPrediction with_less_recomputation(SettingsPrediction best, const SettingsRefinement& refinement,
                                            int64_t& simulated) {
   const Vector<int> of_chunks = layers_of_chunks(best.parallelism, transformer_layers(refinement.graph).count());
@@ -107,9 +127,10 @@ int smallest_shard_group(const Parallelism& parallelism, int devices_of_node) {
 SettingsPrediction refined(const SettingsPrediction& plan, const SettingsRefinement& refinement, int64_t& simulated) {
   SettingsPrediction best = plan;
   const Parallelism& settings = plan.parallelism;
+  if (refinement.chunks && settings.pipeline > 1) best = with_ends_alone(best, refinement, simulated);
   if (refinement.recomputation && settings.recompute == Recomputation::full && settings.recompute_layers == 0)
     best = with_less_recomputation(best, refinement, simulated);
-  if (refinement.borders && settings.pipeline > 1 && settings.chunks == 1)
+  if (refinement.borders && settings.pipeline > 1 && best.parallelism.chunks == 1)
     best = with_moved_borders(best, refinement, simulated);
   if (refinement.overlap && settings.data > 1 && !shards_gradients(settings.synchronization))
     best = with_other_overlap(best, refinement, simulated);

@@ -283,7 +283,7 @@ class SettingsSearch {
     if (given("vp")) return {options_.pinned.chunks};
     Vector<int> result = {1};
     if (parallelism.pipeline == 1 || micro_batches_of(parallelism, graph_) % parallelism.pipeline != 0) return result;
-    for (int chunks = 2; chunks <= most_chunks && chunks * parallelism.pipeline <= most_chunks_of(layers_); ++chunks)
+    for (int chunks = 2; chunks <= most_chunks && chunks * parallelism.pipeline <= layers_; ++chunks)
       if (layers_ % parallelism.pipeline == 0 ? layers_ % (chunks * parallelism.pipeline) == 0
                                               : most_layers(parallelism, chunks) == most_layers(parallelism, 1))
         result.push_back(chunks);
@@ -517,7 +517,7 @@ class SettingsSearch {
     constexpr double worth_it = 0.99;
     const int stages = parallelism.pipeline, chunks = parallelism.chunks;
     const ShapeCosts* costs = stages > 1 ? costs_of(parallelism) : nullptr;
-    if (!costs || stages * chunks > most_chunks_of(layers_)) return {};
+    if (!costs || layers_ < stages * chunks) return {};
     const auto busiest_with = [&](const Vector<int>& of_stage) {
       double most = 0;
       for (const int s : of_stage.indices()) most = std::max(most, costs->stages[s].busy_with(of_stage[s]));
@@ -656,6 +656,7 @@ class SettingsSearch {
         costs_,
         loads_,
         !given("layers"),
+        !given("layers") && !given("vp"),
         !given("recompute") && !given("recompute_layers") && options_.pinned.framework != "fsdp",
         !given("overlap_grad_reduce"),
         !given("overlap_param_gather"),

@@ -247,6 +247,33 @@ TEST_CASE("the search over settings finds what simulating all of them finds", "[
   CHECK(compared > 0);
 }
 
+// Seven layers and the embedding make two chunks for each of four stages.
+TEST_CASE("plans are refined by chunks of one layer, with the embedding alone") {
+  const auto never = [] { return false; };
+  constexpr const char* config =
+      R"({"model_type":"llama","hidden_act":"silu","hidden_size":4096,"num_hidden_layers":7,"num_attention_heads":32,)"
+      R"("num_key_value_heads":8,"intermediate_size":14336,"vocab_size":8000,"max_position_embeddings":2048})";
+  const Graph graph = graph_of_config(config, 16, 2048);
+  const Topology topology = committed_topology("dgx-a100-1");
+  const CostOptions costs = analytic_bf16_adamw();
+  ParameterLoads loads(topology);
+  const Parallelism settings{.tensor = 2, .pipeline = 4, .data = 1, .micro_batch = 1};
+  Parallelism alone = settings;
+  alone.chunks = 2;
+  const SettingsPrediction plain = predict_settings(settings, graph, topology, costs),
+                           expected = predict_settings(alone, graph, topology, costs);
+  REQUIRE(layers_of_chunks(alone, 7) == Vector<int>{0, 1, 1, 1, 1, 1, 1, 1});
+  REQUIRE(static_cast<double>(expected.makespan) < 0.99 * static_cast<double>(plain.makespan));
+  int64_t simulated = 0;
+  const auto refine = [&](bool chunks) {
+    return refined(plain, {graph, topology, costs, loads, false, chunks, false, false, false, false, never}, simulated);
+  };
+  CHECK(refine(false).parallelism == plain.parallelism);
+  CHECK(simulated == 0);
+  CHECK(refine(true).makespan == expected.makespan);
+  CHECK(refine(true).parallelism.chunks == 2);
+}
+
 TEST_CASE("the search over settings finds plans with context parallelism that are faster than those without") {
   constexpr const char* config =
       R"({"model_type":"llama","hidden_act":"silu","hidden_size":4096,"num_hidden_layers":8,"num_attention_heads":32,)"
@@ -338,7 +365,7 @@ TEST_CASE("stages that compute more get fewer layers, and no more is recomputed 
   REQUIRE(even.fits());
   int64_t simulated = 0;
   const SettingsPrediction better =
-      refined(even, {graph, topology, costs, loads, true, true, false, true, false, never}, simulated);
+      refined(even, {graph, topology, costs, loads, true, false, true, false, true, false, never}, simulated);
   CHECK(better.fits());
   CHECK(static_cast<double>(better.makespan) < 0.9 * static_cast<double>(even.makespan));
   REQUIRE(better.parallelism.layers.size() == 2);
@@ -347,7 +374,7 @@ TEST_CASE("stages that compute more get fewer layers, and no more is recomputed 
   CHECK(better.parallelism.recompute_layers == 1);  // there is memory for all others
   CHECK(simulated > 0);
   const SettingsPrediction kept =
-      refined(even, {graph, topology, costs, loads, false, false, false, true, false, never}, simulated);
+      refined(even, {graph, topology, costs, loads, false, false, false, false, true, false, never}, simulated);
   CHECK(kept.parallelism == even.parallelism);
   // What the stages do adds up to less than the iteration.
   const Vector<StageTimes> stages = stage_times(better.parallelism, graph, topology, costs);
@@ -407,7 +434,7 @@ TEST_CASE("gradients are reduced with or after backward, as is faster") {
                          graph, topology, costs);
     int64_t simulated = 0;
     const SettingsPrediction better =
-        refined(plan, {graph, topology, costs, loads, false, false, true, true, false, never}, simulated);
+        refined(plan, {graph, topology, costs, loads, false, false, false, true, true, false, never}, simulated);
     CHECK(simulated == 1);
     CHECK(overlaps_reductions(better.parallelism));  // one stage: nothing is delayed
     CHECK((overlaps || better.makespan < plan.makespan));
