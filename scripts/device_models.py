@@ -103,15 +103,18 @@ def products(model):
 
 def exposed_accumulation(card):
     forward, exposed = {}, []
-    measured = [(row["layout"], int(row["m"]), int(row["k"]), int(row["n"]), float(row["efficiency"]))
-                for row in rows("gemm-layouts.csv") if row["gpu"] == card]
-    for layout, m, k, n, share in measured:
+    measured = []
+    for row in rows("gemm-layouts.csv"):
+        if row["gpu"] == card:
+            m, k, n = (int(row[key]) for key in ("m", "k", "n"))
+            us = 2 * m * k * n / (float(row["efficiency"]) * CARDS_TFLOPS[card] * 1e6)
+            measured.append((row["layout"], m, k, n, us))
+    for layout, m, k, n, us in measured:
         if layout == "TN":
-            forward[tuple(sorted((m, k, n)))] = 2 * m * k * n / (share * CARDS_TFLOPS[card] * 1e6)
-    for layout, m, k, n, share in measured:
+            forward[tuple(sorted((m, k, n)))] = us
+    for layout, m, k, n, us in measured:
         same = forward.get(tuple(sorted((m, k, n))))
         if layout == "NT" and same and k <= 4096 and m * n >= 2 ** 24:
-            us = 2 * m * k * n / (share * CARDS_TFLOPS[card] * 1e6)
             exposed.append((us - same) / (8 * m * n / (CARDS_GB_PER_S[card] * 1e3)))
     return statistics.median(exposed)
 

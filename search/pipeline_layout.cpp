@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "common/errors.h"
+#include "search/optimizer/parallelism.h"
 
 namespace ff {
 namespace {
@@ -84,8 +85,7 @@ Vector<int> layers_of_layout(const std::string& layout) {
   for (const char one : whole)
     if (one == '|') layers.push_back(0);
     else layers[layers.count() - 1] += one == 't';
-  if (layers.count() > 2 && std::find(layers.begin() + 1, layers.end() - 1, 0) != layers.end() - 1)
-    fail("each part between the first and the last one has a layer, t, or more");
+  if (has_gap(layers)) fail("each part between the first and the last one has a layer, t, or more");
   return layers;
 }
 

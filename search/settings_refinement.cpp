@@ -42,7 +42,6 @@ SettingsPrediction with_ends_alone(SettingsPrediction best, const SettingsRefine
     Parallelism parallelism = best.parallelism;
     parallelism.chunks = chunks;
     parallelism.layers.clear();
-    parallelism.recompute_layers = 0;
     const auto found = predicted_if_it_fits(parallelism, refinement, simulated);
     if (found && pays(*found, best)) best = *found;
   }

@@ -139,7 +139,7 @@ void check_chunks(const Parallelism& parallelism, int layers) {
   if (const int sum = std::accumulate(parallelism.layers.begin(), parallelism.layers.end(), 0); sum != layers)
     throw InputError("layers: the numbers add up to " + std::to_string(sum) + ", the model has " +
                      std::to_string(layers) + " layers");
-  if (chunks > 2 && std::find(of_chunks.begin() + 1, of_chunks.end() - 1, 0) != of_chunks.end() - 1)
+  if (has_gap(of_chunks))
     throw InputError(
         "layers: found 0 between other chunks; the first and the last chunk, which have the embedding and "
         "the loss, can be without layers");
@@ -157,12 +157,11 @@ Vector<int> layer_or_none_of_operators(const Graph& graph, const Vector<Operator
 }
 
 // By operator. What is in front of the first layer is in the first chunk, what is behind the last one in the last.
-Vector<int> chunk_of_operators(const Graph& graph, const Vector<OperatorId>& layers, const Vector<int>& of_chunks) {
-  const Vector<PlaceOfLayer> places = places_of_layers(of_chunks);
-  const Vector<int> layer_of = layer_of_operators(graph, layers), within = layer_or_none_of_operators(graph, layers);
-  Vector<int> result;
+Vector<int> chunk_of_operators(const Graph& graph, const Vector<OperatorId>& layers, const Vector<PlaceOfLayer>& places,
+                               int chunks) {
+  Vector<int> result = layer_or_none_of_operators(graph, layers);
   for (const OperatorId op : graph.operator_ids())
-    result.push_back(within[op] != no_layer ? places[within[op]].chunk : layer_of[op] == 0 ? 0 : of_chunks.count() - 1);
+    result[op] = result[op] != no_layer ? places[result[op]].chunk : op < layers[1] ? 0 : chunks - 1;
   return result;
 }
 
@@ -613,6 +612,10 @@ Vector<int> layers_of_chunks(const Parallelism& parallelism, int layers) {
   return result;
 }
 
+bool has_gap(const Vector<int>& of_chunks) {
+  return of_chunks.count() > 2 && std::find(of_chunks.begin() + 1, of_chunks.end() - 1, 0) != of_chunks.end() - 1;
+}
+
 int most_chunks_of(int layers) { return layers < least_known ? layers : layers + 2; }
 
 Vector<int> layers_of_stages(const Parallelism& parallelism, int layers) {
@@ -654,7 +657,7 @@ ParallelPlan plan_of(Parallelism& parallelism, const Graph& graph, const Topolog
                        std::to_string(batch / parallelism.data) + " samples of each data-parallel group");
   check_chunks(parallelism, layers.count());
   const Vector<PlaceOfLayer> places = places_of_layers(layers_of_chunks(parallelism, layers.count()));
-  const Vector<int> chunk_of = chunk_of_operators(graph, layers, layers_of_chunks(parallelism, layers.count()));
+  const Vector<int> chunk_of = chunk_of_operators(graph, layers, places, parallelism.pipeline * parallelism.chunks);
   ParallelPlan plan;
   plan.settings.synchronization = parallelism.synchronization;
   plan.settings.overlaps_reductions = overlaps_reductions(parallelism);

@@ -165,6 +165,8 @@ Vector<int> layer_or_none_of_operators(const Graph& graph);
 
 // The layers of each chunk, in order; of each stage, in all of its chunks.
 Vector<int> layers_of_chunks(const Parallelism& parallelism, int layers);
+// Is a chunk between the first and the last one without layers? That cannot be.
+bool has_gap(const Vector<int>& of_chunks);
 // Into how many chunks so many layers can be divided.
 int most_chunks_of(int layers);
 Vector<int> layers_of_stages(const Parallelism& parallelism, int layers);
