@@ -8,7 +8,7 @@ RUNS.csv has a run in each row: id, source_file, gpu, gpu_mem_gb, gpus, internod
 layers, hidden, heads, kv_heads, ffn, gated_mlp, vocab, seq, gbs, mbs, tp, pp, vp, cp, zero, recompute, attention,
 precision, status (ok, oom), step_time_s, tokens_per_s_per_gpu, peak_mem_gb, usable_untuned; and may have reduce,
 overlap_grad_reduce, tp_comm_overlap, tp_grad_overlap, loss, compile, norm_fusion, rope_fusion and swiglu_fusion, which
-take precedence over what is known of a framework; of rows of Megatron-LM in fp8, fp8 (on; weights: they are in fp8,
+take precedence over what is known of a framework; stage_layers (8:9:8: of each stage or chunk, else as even as can be); of rows of Megatron-LM in fp8, fp8 (on; weights: they are in fp8,
 too); and of mixtures of experts, whose ffn is that of an expert, experts, experts_per_token, ep, etp and head_dim.
 Rows whose usable_untuned is neither "yes" nor says "score the best over them" are left out, and those that the
 settings cannot say, which are counted by reason. mbs or vp "?", and with "score the best over them" what is empty of
@@ -102,7 +102,7 @@ def attention_of(row):
     if "llm-foundry" in source:
         triton = "triton" in text or number(row, "gpus") < 128 or row["model"] in ("mpt-13b", "mpt-30b")
         return "triton" if triton else "varlen"
-    return ("triton" if "triton" in text else "flash1" if "internevo" in source else
+    return ("triton" if "triton" in text else "flash1" if "internevo" in source or text == "flash1" else
             "cudnn" if "cuDNN" in text else "flash2")
 
 
@@ -181,10 +181,10 @@ def runs_deepspeed(row):
 
 
 def compiled(row):
-    """Whether torch.compile makes the kernels; fms-fsdp's and torchtitan's tables say so. DeepSpeed runs PyTorch's
-    layers as they are, Megatron-LM's with kernels of Apex."""
+    """Whether torch.compile makes the kernels; fms-fsdp's and torchtitan's tables say so. DeepSpeed and Scaling run
+    PyTorch's layers as they are, Megatron-LM's with kernels of Apex."""
     note = row.get("note", "")
-    eager = runs_deepspeed(row) and not on_megatron(row)
+    eager = (runs_deepspeed(row) and not on_megatron(row)) or row.get("framework", "") == "Scaling"
     return "no compile" not in note and "eager" not in note and not is_torchtitan_of_2024(row) and not eager
 
 
@@ -228,6 +228,7 @@ def settings_of(row):
         parts["loss"] = "fused"
     framework = row.get("framework", "").lower()
     parts["framework"] = ("deepspeed" if runs_deepspeed(row) else "internevo" if "internevo" in framework else
+                          "scaling" if framework == "scaling" else
                           "megatron" if on_megatron(row) else
                           "composer" if "llm-foundry" in framework else "fsdp")
     if parts["framework"] == "megatron":  # off by default, and before 2023 always: plans may choose it
@@ -248,8 +249,10 @@ def settings_of(row):
     if parts.get("recompute") == "full" and not stops_early(row):
         parts["early_stop"] = "off"
     if (parts["tp"] > 1 and row.get("sequence_parallel") == "0" and
-            parts["framework"] in ("megatron", "deepspeed")):
+            parts["framework"] in ("megatron", "deepspeed", "scaling")):
         parts["sequence_parallel"] = "off"
+    if row.get("stage_layers"):
+        parts["layers"] = row["stage_layers"]
     parts.update({key: row[key] for key in OF_ROWS if row.get(key)})
     return ",".join(f"{key}={value}" for key, value in parts.items())
 

@@ -115,7 +115,7 @@ SettingsPrediction with_smaller_groups(SettingsPrediction best, const SettingsRe
 bool can_shard_in_groups(const std::string& framework, Synchronization synchronization) {
   if (framework == "internevo") return synchronization == Synchronization::sharded_optimizer;
   if (framework == "megatron") return is_sharded(synchronization);
-  return framework != "none" && shards_parameters(synchronization);
+  return framework != "none" && framework != "scaling" && shards_parameters(synchronization);
 }
 
 int smallest_shard_group(const Parallelism& parallelism, int devices_of_node) {

@@ -189,12 +189,12 @@ Nanoseconds estimated_time(const ShapeCosts& costs, const Parallelism& paralleli
   return costs.makespan + static_cast<Nanoseconds>((micro_batches - 1) * busiest - saved);
 }
 
-// What frameworks can shard: FSDP what torchtitan's data parallelism can (nothing, or all), InternEvo the optimizer's
-// state.
+// What frameworks can shard: FSDP what torchtitan's data parallelism can (nothing, or all), InternEvo and Scaling the
+// optimizer's state.
 bool can_shard(const std::string& framework, Synchronization stage) {
   if (framework == "fsdp" || framework == "composer")
     return stage == Synchronization::all_reduce || stage == Synchronization::sharded_parameters;
-  return framework != "internevo" || !shards_gradients(stage);
+  return (framework != "internevo" && framework != "scaling") || !shards_gradients(stage);
 }
 
 Synchronization more_sharded(Synchronization synchronization) {

@@ -46,7 +46,7 @@ class AnalyticKernel {
       return 0;
     }
     if (definition.is_loss() && definition.counts_correct()) {  // of classes, by their logits
-      const double logits = static_cast<double>(definition.input_block(0, part).volume());
+      const double logits = static_cast<double>(logits_of_loss(definition, part, conventions_));
       const double logged = backward ? 0 : conventions_.logged_losses * unfused_loss_forward_bytes;
       const double unfused = backward ? unfused_loss_backward_bytes : unfused_loss_forward_bytes;
       if (conventions_.unfused_loss) return slowest_us(0, logits * (unfused + logged));
@@ -56,7 +56,7 @@ class AnalyticKernel {
     const bool products = computes_products(definition.type());
     const bool one_rate = !use_.fp8 && !known_.products && known_.attention.empty() && !conventions_.stored_attention;
     if (precision != Precision::bf16 || !products || one_rate) {
-      const double times = products ? 1 : replication(definition, part);
+      const double times = products ? 1 : length_replication(definition, part, conventions_);
       return roofline_us({work.flops * times, work.bytes * times}, tflops);
     }
     return slowest_us(products_us(definition, part, work, backward, input_gradients), work.bytes);
@@ -194,7 +194,7 @@ class AnalyticKernel {
 
   double norm_us(const OperatorDefinition& definition, const Block& part, const Work& work, bool backward,
                  double tflops) const {
-    const double times = replication(definition, part);
+    const double times = length_replication(definition, part, conventions_);
     const double elements = static_cast<double>(definition.input_block(0, part).volume()) * times;
     if (conventions_.eager_norms && definition.type() == "rms_norm")
       return moved_us(elements * (backward ? eager_norm_backward_bytes : eager_norm_forward_bytes),
@@ -283,17 +283,6 @@ class AnalyticKernel {
       biased = biased ||
                (definition.parameters()[p].name.ends_with("bias") && definition.parameter_block(p, part).volume() > 0);
     return biased ? moved_us(output_bytes(definition, part, flops, input_gradients), "gradient of the bias") : 0;
-  }
-
-  // Of the kernels between those that tensor parallelism splits: with sequence parallelism each device has a share of
-  // the length, without it all of it.
-  double replication(const OperatorDefinition& definition, const Block& part) const {
-    if (!conventions_.replicates_length || definition.outputs().empty()) return 1;
-    const Shape& shape = definition.outputs()[0].shape;  // [sample, length, channel]
-    if (shape.count() != 3) return 1;
-    const Block block = definition.output_block(0, part);
-    if (block[2].size() != shape[2] || block[1].size() == 0) return 1;
-    return std::max(1.0, static_cast<double>(shape[1]) / static_cast<double>(block[1].size()) / conventions_.context);
   }
 
   const DeviceModel& model_;

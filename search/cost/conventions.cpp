@@ -138,6 +138,24 @@ Vector<bool> weights_gathered_in_fp8(const Graph& graph, const FrameworkConventi
   return conventions.fp8_weights ? fp8_weights(graph, conventions) : Vector<bool>(graph.parameters.size(), false);
 }
 
+int64_t length_replication(const OperatorDefinition& definition, const Block& part,
+                           const FrameworkConventions& conventions) {
+  if (!conventions.replicates_length || definition.outputs().empty()) return 1;
+  const Shape& shape = definition.outputs()[0].shape;  // [sample, length, channel]
+  if (shape.count() != 3) return 1;
+  const Block block = definition.output_block(0, part);
+  if (block[2].size() != shape[2] || block[1].size() == 0) return 1;
+  return std::max<int64_t>(1, shape[1] / block[1].size() / conventions.context);
+}
+
+int64_t logits_of_loss(const OperatorDefinition& definition, const Block& part,
+                       const FrameworkConventions& conventions) {
+  const Block logits = definition.input_block(0, part);
+  const Shape& shape = definition.inputs()[0].shape;
+  const int64_t own = logits.volume();
+  return conventions.gathers_logits && own > 0 ? own / logits[shape.count() - 1].size() * shape.back() : own;
+}
+
 int64_t framework_workspace_bytes(const OperatorDefinition& definition, const Block& part,
                                   const FrameworkConventions& conventions) {
   if (const auto* attention = dynamic_cast<const MultiHeadAttention*>(&definition)) {
@@ -150,7 +168,10 @@ int64_t framework_workspace_bytes(const OperatorDefinition& definition, const Bl
     return projected - keys + scattered + part.volume() * attention->group * f32_bytes;
   }
   if (definition.is_loss() && definition.counts_correct())
-    return conventions.unfused_loss ? definition.input_block(0, part).volume() * f32_bytes : 0;
+    return conventions.unfused_loss ? logits_of_loss(definition, part, conventions) * f32_bytes : 0;
+  if (conventions.eager_norms && definition.type() == "rms_norm")
+    return definition.workspace_bytes(part) + eager_norm_kept_bytes * definition.input_block(0, part).volume() *
+                                                  length_replication(definition, part, conventions);
   return definition.workspace_bytes(part);
 }
 
@@ -162,9 +183,10 @@ int64_t framework_scratch_bytes(const OperatorDefinition& definition, const Bloc
     return projected + 2 * attention->exchanged_bytes(part) +
            (conventions.stored_attention ? matrices * scores(*attention, part) * bytes : 0);
   }
-  if (conventions.unfused_loss && definition.is_loss() && definition.counts_correct())
-    return 2 * definition.input_block(0, part).volume() * f32_bytes;
-  return 0;
+  if (!definition.is_loss() || !definition.counts_correct()) return 0;
+  const int64_t own = definition.input_block(0, part).volume(), all = logits_of_loss(definition, part, conventions);
+  const int64_t gathered = all == own ? 0 : 2 * all;  // in bf16
+  return gathered + (conventions.unfused_loss ? 2 * all * f32_bytes : 0);
 }
 
 double framework_attention_bytes(const OperatorDefinition& definition, const Block& part, bool backward,

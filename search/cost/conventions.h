@@ -42,7 +42,7 @@ struct FrameworkConventions {
   // experts (weighted_bias_swiglu_impl of Megatron-Core's experts.py, 2025).
   bool fused_expert_gates = false;
   // The two products of a gated layer read their input once: what tensor and expert parallelism exchange of it is
-  // exchanged once.
+  // exchanged once. (Scaling's ColumnParallelLinear without sequence parallelism sums its own input's gradients.)
   bool shares_gate_inputs = false;
   // The two products of a gated layer are one, so that their input has one gradient, where else two are added up. What
   // a gate multiplies is that product's output, whose gradients are copied into one array (swiglu of ParallelMLP in
@@ -74,6 +74,9 @@ struct FrameworkConventions {
   bool recomputes_whole_segments = false;
   // The loss is a sequence of elementwise kernels on f32 copies of the logits, not one kernel.
   bool unfused_loss = false;
+  // Logits that tensor parallelism splits by class are gathered, in place of statistics, and each device computes the
+  // loss of all (TransformerLMHead with parallel_output=False in Scaling's model/layers/lm_head.py).
+  bool gathers_logits = false;
   // Cross-entropies of the logits beside the loss, to be logged: unfused, forward only. Not in memory: they are
   // computed after backward, when activations are no longer there.
   int logged_losses = 0;
@@ -186,6 +189,9 @@ constexpr double bf16_optimizer_accumulation_bytes = 18, bf16_optimizer_copy_byt
 // InternEvo's HybridZeroOptimizer, for each parameter of a bucket in bf16: flattened, divided by the number of devices,
 // and copied back (each read and written: solver/optimizer/utils.py, store.py).
 constexpr double internevo_gradient_copy_bytes = 12;
+// Scaling's allreduce_bucket, likewise, with copies to f32 and back around the all-reduce (2 + 4 each:
+// allreduce_tensor_in_float32 in core/optimizer/allreduce.py).
+constexpr double scaling_gradient_copy_bytes(bool reduces_bf16) { return 12 + (reduces_bf16 ? 0 : 12); }
 // InternEvo's step, for each parameter that a rank owns, in bytes of four. Overflow is looked for in a f32 copy of the
 // gradient (has_inf_or_nan: 2 + 4 and 4), the norm is that of another such copy (2 + 4 and 4), gradients are flattened
 // (2 + 2), converted (2 + 4) and scaled (4 + 4); without the norm and the scaling of clipping_streams.
@@ -201,6 +207,9 @@ constexpr double norm_copy_bytes = 6, f32_norm_forward_bytes = 2, f32_norm_backw
 // two 4 + 4, times gradient 8 + 4), the sum of the copy's two gradients (8 + 4), and its gradient in bf16 (4 + 2).
 constexpr double eager_norm_forward_bytes = 6 + 8 + 4 + 8 + 6 + 4,
                  eager_norm_backward_bytes = 12 + 6 + 8 + 16 + 4 + 28 + 12 + 6;
+// Kept from forward to backward, beyond what one kernel keeps: the f32 copy (4) and what the weights multiply (2), in
+// place of the input (2).
+constexpr int64_t eager_norm_kept_bytes = 4 + 2 - 2;
 // For each element that is turned, each pass: copy to f32 (2 + 4), complex product (4 + 4), copy to bf16 (4 + 2), as
 // torchtitan's apply_rotary_emb (models/llama/model.py).
 constexpr double complex_rotation_bytes = 20;
@@ -254,10 +263,21 @@ Vector<bool> fp8_weights(const Graph& graph, const FrameworkConventions& convent
 // [parameter]: none unless conventions.fp8_weights.
 Vector<bool> weights_gathered_in_fp8(const Graph& graph, const FrameworkConventions& conventions);
 
+// How many times its share a device of a tensor-parallel group computes and keeps, of what is between split products:
+// with sequence parallelism each has a share of the length, without it (replicates_length) all of it.
+int64_t length_replication(const OperatorDefinition& definition, const Block& part,
+                           const FrameworkConventions& conventions);
+
+// Of a loss of classes: logits of which a device computes it.
+int64_t logits_of_loss(const OperatorDefinition& definition, const Block& part,
+                       const FrameworkConventions& conventions);
+
 // Bytes that a part keeps from forward to backward, beyond inputs and outputs, in the types of mixed precision.
 // Attention: queries, keys and values, and a f32 logarithm for each query and head; if it stores probabilities, these
-// instead of the logarithms. An unfused loss by classes: f32 logarithms of probabilities. All others as ffexec. Other
-// parts' keys and values are not among it: they are gathered for as long as the kernels run.
+// instead of the logarithms. An unfused loss by classes: f32 logarithms of probabilities. An eager norm: copies of its
+// input. All others as ffexec. Other
+// parts' keys and values are not among it: they are gathered for as long as the kernels run. Of gathered logits those
+// of all classes.
 int64_t framework_workspace_bytes(const OperatorDefinition& definition, const Block& part,
                                   const FrameworkConventions& conventions);
 // Beyond that, while the part's kernels run: gradients of queries, keys, values and stored probabilities, keys and

@@ -124,6 +124,30 @@ void MemoryModel::halve_kept_in_fp8(const TaskGraph& tasks, MemoryPlan& plan) co
   count_bytes(plan);
 }
 
+// A tensor that products alone read is gathered for them: that is all of it.
+int64_t MemoryModel::replicas_of_output(OperatorId id, const Block& part) const {
+  const Operator& op = graph().operators[id];
+  const auto is_kept_whole = [&](TensorId output) {
+    const Vector<TensorUse>& uses = graph().tensors[output].uses;
+    return std::any_of(uses.begin(), uses.end(), [&](const TensorUse& use) {
+      return !is_projection(*graph().operators[use.consumer].definition);
+    });
+  };
+  const bool any = std::any_of(op.outputs.begin(), op.outputs.end(), is_kept_whole);
+  return any && !is_projection(*op.definition) ? length_replication(*op.definition, part, framework_) : 1;
+}
+
+void MemoryModel::multiply_replicated(const Strategy& strategy, MemoryPlan& plan) const {
+  using Kind = BufferKey::Kind;
+  for (PlannedBuffer& buffer : plan.buffers)
+    if (buffer.key.kind == Kind::output || buffer.key.kind == Kind::recomputed_output) {
+      const OperatorId op = buffer.key.what;
+      buffer.bytes *=
+          replicas_of_output(op, graph().operators[op].definition->part(strategy[op].degrees, buffer.key.part));
+    }
+  count_bytes(plan);
+}
+
 MemoryModel::BytesOfPart MemoryModel::bytes_of_part(OperatorId id, const Block& part) const {
   const Operator& op = graph().operators[id];
   const OperatorDefinition& definition = *op.definition;
@@ -134,10 +158,11 @@ MemoryModel::BytesOfPart MemoryModel::bytes_of_part(OperatorId id, const Block& 
   result.conversion = framework ? framework_scratch_bytes(definition, part, framework_)
                                 : conversion_bytes(definition, part, op.has_backward, graph().inputs_with_gradient(id));
   result.scratch = definition.shared_workspace_bytes(part);
+  const int64_t replicas = framework_.replicates_length ? replicas_of_output(id, part) : 1;
   for (const int o : op.outputs.indices()) {
     const Block block = definition.output_block(o, part);
     const DataType type = definition.outputs()[o].type;
-    result.outputs.push_back(place_of(type, block) / (kept_in_fp8_[op.outputs[o]] ? 2 : 1));
+    result.outputs.push_back(place_of(type, block) * replicas / (kept_in_fp8_[op.outputs[o]] ? 2 : 1));
     if (definition.is_loss()) result.fixed += bytes_of(type, block);
     else result.activations += result.outputs.back();
   }
@@ -579,6 +604,7 @@ MemoryModel::Needs MemoryModel::needs(const Strategy& strategy, const TaskGraph&
                  framework_.gathers_inputs_again ? InputsOfCollectives::gathered_again : InputsOfCollectives::kept);
   for (const int i : devices.indices()) {
     if (framework_.fp8) halve_kept_in_fp8(tasks, plans[i]);
+    if (framework_.replicates_length) multiply_replicated(strategy, plans[i]);
     result.plans[devices[i]] = std::move(plans[i]);
   }
   Vector<int64_t> conversions = none;  // one scratch memory serves all parts on a device

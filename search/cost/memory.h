@@ -127,6 +127,9 @@ class MemoryModel {
   const PartBytes& part_bytes(OperatorId op, const Degrees& degrees);
   void find_kept_in_fp8();
   void halve_kept_in_fp8(const TaskGraph& tasks, MemoryPlan& plan) const;
+  // Without sequence parallelism: how often its share of the length a device keeps of what an operator writes.
+  int64_t replicas_of_output(OperatorId id, const Block& part) const;
+  void multiply_replicated(const Strategy& strategy, MemoryPlan& plan) const;
   BytesOfPart bytes_of_part(OperatorId op, const Block& part) const;
   int64_t scratch(const BytesOfPart& bytes, DeviceId device) const;
   int block_number(ParameterId parameter, const Block& block);

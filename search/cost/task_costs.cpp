@@ -121,6 +121,17 @@ int64_t TaskCostModel::exchanged_bytes(const TaskGraph& graph, const Task& task)
   return uses_[reader].fp8 ? task.bytes / 2 : task.bytes;
 }
 
+// Of a reduction of statistics that gathered logits replace; else 0.
+int64_t TaskCostModel::gathered_logits_bytes(const TaskGraph& graph, const Task& task, const Strategy& strategy) const {
+  if (!kernels_.conventions().gathers_logits || !is_reduction(task.kind)) return 0;
+  const OperatorDefinition& loss = *graph_.operators[task.op].definition;
+  if (!loss.is_loss() || !loss.counts_correct()) return 0;
+  int64_t logits = 0;
+  for (const int part : graph.reductions[task.reduction].parts)
+    logits += loss.input_block(0, loss.part(strategy[task.op].degrees, part)).volume();
+  return 2 * logits;  // in bf16
+}
+
 namespace {
 
 std::pair<int32_t, Nanoseconds> numbers_of(const ResourceUse& use) { return {use.resource, use.occupancy}; }
@@ -180,6 +191,8 @@ TaskCosts TaskCostModel::costs(const TaskGraph& graph, const Strategy& strategy)
     if (is_transfer(task.kind) || is_shared) {
       if (is_parameter_collective(task.kind)) synchronize(graph, task, communication);
       else if (is_exchanged_already(task)) communication = {};
+      else if (const int64_t logits = gathered_logits_bytes(graph, task, strategy))
+        communication_.collective(CollectiveKind::all_gather, graph.holders(task), logits, communication);
       else if (is_collective(task.kind))
         communication_.collective(graph.collective_kind(task), graph.holders(task), exchanged_bytes(graph, task),
                                   communication);

@@ -68,6 +68,7 @@ class TaskCostModel {
   PartCost cost_of(OperatorId op, const Block& part, const KernelUse& use, int model);
   Nanoseconds duration(const Task& task, const Strategy& strategy);
   int64_t exchanged_bytes(const TaskGraph& graph, const Task& task) const;
+  int64_t gathered_logits_bytes(const TaskGraph& graph, const Task& task, const Strategy& strategy) const;
   // Of a unit with sharded state, as the framework's conventions have it.
   struct Sharing {
     double broadcasts = 0;  // where parameters have whole owners: how many this unit's share of them is

@@ -298,8 +298,17 @@ bool recomputes_operators(const Parallelism& parallelism) {
          (parallelism.framework == "none" || parallelism.framework == "fsdp");
 }
 
+bool runs_deepspeed_or_scaling(const Parallelism& parallelism) {
+  return parallelism.framework == "deepspeed" || parallelism.framework == "scaling";
+}
+
+// A device of a tensor-parallel group can compute all of what is between split products.
+bool may_replicate_length(const Parallelism& parallelism) {
+  return parallelism.framework == "megatron" || runs_deepspeed_or_scaling(parallelism);
+}
+
 bool overlaps_by_default(const Parallelism& parallelism) {
-  return parallelism.pipeline == 1 && parallelism.framework != "megatron" && parallelism.framework != "deepspeed";
+  return parallelism.pipeline == 1 && !may_replicate_length(parallelism);
 }
 
 }  // namespace
@@ -309,7 +318,7 @@ std::string_view name_of(Recomputation recomputation) { return recomputation_nam
 bool fuses_norms(const Parallelism& parallelism) { return parallelism.fuses_norms.value_or(parallelism.compiled); }
 
 bool fuses_rope(const Parallelism& parallelism) {
-  const bool by_itself = parallelism.framework != "deepspeed" && parallelism.compiled;
+  const bool by_itself = !runs_deepspeed_or_scaling(parallelism) && parallelism.compiled;
   return parallelism.fuses_rope.value_or(by_itself);
 }
 
@@ -358,17 +367,18 @@ Parallelism parse_parallelism(const std::string& text) {
     else if (key == "layers") result.layers = numbers_of_layers(value);
     else if (key == "recompute_layers") result.recompute_layers = static_cast<int>(number(key, value));
     else if (key == "framework")
-      result.framework = one_of(key, value, {"none", "megatron", "fsdp", "composer", "deepspeed", "internevo"});
+      result.framework =
+          one_of(key, value, {"none", "megatron", "fsdp", "composer", "deepspeed", "internevo", "scaling"});
     else if (key == "ep") result.expert = static_cast<int>(number(key, value));
     else if (key == "etp") result.expert_tensor = static_cast<int>(number(key, value));
     else if (key == "cp") result.context = static_cast<int>(number(key, value));
     else precision_of(value);  // precision_of_settings
   }
-  if (!sequence_parallel && result.tensor > 1 && result.framework != "megatron" && result.framework != "deepspeed")
+  if (!sequence_parallel && result.tensor > 1 && !may_replicate_length(result))
     throw InputError(
         "sequence_parallel=off with tp above 1: every device of a group would compute what is between the layers, and "
         "plans of ffexec have no operators that several devices compute alike; leave it out, or predict what "
-        "framework=megatron or framework=deepspeed takes");
+        "framework=megatron, deepspeed or scaling takes");
   result.sequence_parallel = sequence_parallel;
   if (!result.reduce.empty() && result.framework == "none")
     throw InputError("reduce: says in which type a framework reduces gradients, and framework is not given");
@@ -405,15 +415,15 @@ Parallelism parse_parallelism(const std::string& text) {
   if (!result.early_stop && !runs_fsdp(result))
     throw InputError(
         "early_stop=off: says where recomputation of framework=fsdp or composer ends, and neither is given");
-  if (!result.compiled && !runs_fsdp(result) && result.framework != "deepspeed")
+  if (!result.compiled && !runs_fsdp(result) && !runs_deepspeed_or_scaling(result))
     throw InputError(
         "compile=off: says that a model runs without torch.compile, and framework is none of fsdp, composer, "
-        "deepspeed");
+        "deepspeed, scaling");
   for (const Fusion& fusion : fusions)
     if (result.*fusion.given && (result.framework == "none" || result.framework == "internevo"))
       throw InputError(std::string(fusion.key) +
                        ": says which kernels a framework has, and framework is none of megatron, deepspeed, fsdp, "
-                       "composer");
+                       "composer, scaling");
   if (result.chunks > 1 && result.pipeline == 1) throw InputError("vp: chunks of layers need stages, pp above 1");
   return result;
 }
@@ -444,9 +454,10 @@ namespace {
 // Megatron-LM without --overlap-grad-reduce reduces all gradients of a chunk of layers at once, as before 2023; with it
 // in buckets of 40 million parameters, or a million for each data-parallel rank, and only those of the first stage's
 // first chunk (distributed_data_parallel.py). DeepSpeed has buckets of 500 million elements
-// (buffered_allreduce_fallback in runtime/engine.py; reduce_bucket_size and allgather_bucket_size by default).
+// (buffered_allreduce_fallback in runtime/engine.py; reduce_bucket_size and allgather_bucket_size by default), Scaling
+// too (allreduce_no_retain in core/optimizer/allreduce.py).
 void set_buckets(const Parallelism& parallelism, FrameworkConventions& conventions) {
-  if (parallelism.framework == "deepspeed") conventions.bucket_elements = 500'000'000;
+  if (runs_deepspeed_or_scaling(parallelism)) conventions.bucket_elements = 500'000'000;
   if (parallelism.framework != "megatron") return;
   conventions.buckets_of_first_chunk = true;
   conventions.bucket_elements = overlaps_reductions(parallelism)
@@ -466,8 +477,8 @@ FrameworkConventions conventions_of(const Parallelism& parallelism, int64_t batc
   result.flash_attention = parallelism.attention == "flash1" || result.triton_attention ? 1 : 2;
   result.gathers_padded = parallelism.attention == "varlen";
   if (parallelism.framework == "none") return result;
-  const bool internevo = parallelism.framework == "internevo",
-             deepspeed = internevo || parallelism.framework == "deepspeed";
+  const bool internevo = parallelism.framework == "internevo", scaling = parallelism.framework == "scaling",
+             deepspeed = internevo || runs_deepspeed_or_scaling(parallelism);
   const bool composer = parallelism.framework == "composer", fsdp = runs_fsdp(parallelism);
   result.unfused_loss = !parallelism.fused_loss;
   result.logged_losses = composer ? composer_logged_losses : 0;
@@ -476,7 +487,7 @@ FrameworkConventions conventions_of(const Parallelism& parallelism, int64_t batc
   result.autograd_copies = true;
   result.fused_gates = fuses_swiglu(parallelism);
   result.fused_expert_gates = result.fused_gates && parallelism.framework == "megatron";
-  result.joined_gates = !fsdp && !internevo;
+  result.joined_gates = !fsdp && !internevo && !scaling;
   result.norms_in_f32 = internevo;
   result.eager_norms = !fuses_norms(parallelism);
   result.recomputes_norms = internevo && parallelism.recompute != Recomputation::full;
@@ -484,7 +495,7 @@ FrameworkConventions conventions_of(const Parallelism& parallelism, int64_t batc
   result.rotation = fuses_rope(parallelism) ? Rotation::kernel : fsdp ? Rotation::complex_product : Rotation::halves;
   const int64_t micro_batches =
       parallelism.data > 0 && parallelism.micro_batch > 0 ? batch / parallelism.data / parallelism.micro_batch : 1;
-  const bool bf16_optimizer = deepspeed && !internevo && parallelism.reduce == "f32";
+  const bool bf16_optimizer = parallelism.framework == "deepspeed" && parallelism.reduce == "f32";
   if (bf16_optimizer) result.accumulated_bytes = bf16_optimizer_accumulation_bytes;
   else if (deepspeed && micro_batches > 1)
     result.accumulated_bytes =
@@ -503,7 +514,7 @@ FrameworkConventions conventions_of(const Parallelism& parallelism, int64_t batc
   result.overlapped_collectives = true;
   result.framework_memory = true;
   result.gathers_inputs_again = parallelism.framework == "megatron" && parallelism.sequence_parallel;
-  const bool reduces_bf16 = parallelism.reduce.empty() ? deepspeed : parallelism.reduce == "bf16";
+  const bool reduces_bf16 = parallelism.reduce.empty() ? deepspeed && !scaling : parallelism.reduce == "bf16";
   // Megatron-LM has one array of gradients, of the type in which they are reduced (grad_reduce_in_fp32 of
   // distributed_data_parallel_config.py).
   const bool bf16_gradients = deepspeed || (parallelism.framework == "megatron" && reduces_bf16);
@@ -512,6 +523,7 @@ FrameworkConventions conventions_of(const Parallelism& parallelism, int64_t batc
   if (parallelism.framework == "megatron") result.added_by_products_bytes = 2 * result.whole_gradient_bytes;
   result.gradient_copy_bytes = fsdp             ? fsdp_gradient_copy_bytes(reduces_bf16 ? 2 : 4)
                                : internevo      ? internevo_gradient_copy_bytes
+                               : scaling        ? scaling_gradient_copy_bytes(reduces_bf16)
                                : bf16_optimizer ? bf16_optimizer_copy_bytes
                                                 : 0;
   result.gathered_share = 0.5;
@@ -526,9 +538,11 @@ FrameworkConventions conventions_of(const Parallelism& parallelism, int64_t batc
   if (parallelism.shard_group > 0 && parallelism.ranks_of_parameters() % parallelism.shard_group == 0)
     result.shard_group = parallelism.shard_group;
   result.gathers_in_place = true;
-  result.exchanges_in_place = result.shares_gate_inputs = true;
+  result.exchanges_in_place = true;
+  result.shares_gate_inputs = !(scaling && result.replicates_length);
+  result.gathers_logits = scaling && parallelism.tensor > 1;
   result.whole_parameter_owners = internevo && parallelism.synchronization == Synchronization::sharded_optimizer;
-  result.all_reduces_gradients = result.whole_parameter_owners || bf16_optimizer;
+  result.all_reduces_gradients = result.whole_parameter_owners || bf16_optimizer || scaling;
   result.waits_for_stages = parallelism.pipeline > 1 && !fsdp && !internevo && parallelism.chunks == 1;
   result.waits_for_reductions = internevo;
   result.step_streams = internevo ? internevo_step_streams : 0;

@@ -10,7 +10,8 @@
 //   dp                 devices / (tp x cp x pp); may be given, to be checked
 //   sharding           none, optimizer, gradients, parameters (ZeRO-1 to ZeRO-3)
 //   sequence_parallel  on: what is between the layers is split by length (Korthikanti et al. 2022, arXiv 2205.05198);
-//                      off, with framework=megatron or deepspeed: each device of a group computes all of it
+//                      off, with framework=megatron, deepspeed or scaling: each device of a group computes and
+//                      keeps all of it
 //   layers             layers of each of the pp x vp chunks, as 5:6:6:7, or 0:8:8:8:8:0 with chunks of the embedding
 //                      and the loss alone
 //   shard_group        with a framework: sharded state is split among so many neighbouring ranks of the dp x cp that
@@ -25,14 +26,15 @@
 //   recompute_layers   with recompute=full: so many of the first layers of each chunk are recomputed; default: all
 //   early_stop         with framework=fsdp or composer: on: recompute=full ends where backward has no use for more, as
 //                      PyTorch's does since 2.1; off: at a layer's end, as before that
-//   compile            with framework=fsdp, composer or deepspeed: on: torch.compile makes one kernel of a RMS norm,
-//                      of the rotation of queries and keys, and with fsdp of a gate; off: they are sequences of
+//   compile            with framework=fsdp, composer, deepspeed or scaling: on: torch.compile makes one kernel of a RMS
+//                      norm, of the rotation of queries and keys, and with fsdp of a gate; off: they are sequences of
 //                      elementwise kernels (see norm_fusion)
 //   norm_fusion, rope_fusion, swiglu_fusion
-//                      with framework=megatron, deepspeed, fsdp or composer: are a RMS norm, the rotation of queries
-//                      and keys, and a gated layer's activation and product one kernel, or a sequence of elementwise
-//                      ones? Default: what compile says; with megatron on, as since January 2024 (--no-rope-fusion,
-//                      --no-bias-swiglu-fusion); rotation with deepspeed, and gates with deepspeed and composer, off
+//                      with framework=megatron, deepspeed, scaling, fsdp or composer: are a RMS norm, the rotation of
+//                      queries and keys, and a gated layer's activation and product one kernel, or a sequence of
+//                      elementwise ones? Default: what compile says; with megatron on, as since January 2024 (--no-rope-fusion,
+//                      --no-bias-swiglu-fusion); rotation with deepspeed and scaling, and gates
+//                      with these and composer, off
 //   ep                 parts of the experts, each with devices of its own (GShard: Lepikhin et al. 2020)
 //   etp                devices that split each expert (--expert-tensor-parallel-size of Megatron-Core); default: tp. So
 //                      many neighbouring devices of a stage, ep x etp, have all experts: a part of the tp x cp of a
@@ -47,15 +49,15 @@
 //   loss               with a framework: unfused, a sequence of kernels on f32 logits; fused, one kernel that replaces
 //                      the logits by their gradients
 //   framework          whose conventions times follow (cost/conventions.h): none, ffexec's; megatron, fsdp, composer
-//                      (FSDP by Composer, which computes more cross-entropies, to be logged), deepspeed, internevo: in
-//                      bf16
-//                      weights are gathered in bf16, and gradients reduced in f32 (deepspeed: bf16); gradients are
+//                      (FSDP by Composer, which computes more cross-entropies, to be logged), deepspeed, internevo,
+//                      scaling (Aleph Alpha's): in bf16 weights are gathered in bf16, and gradients reduced in f32
+//                      (deepspeed: bf16); gradients are
 //                      clipped; collectives of parameters take a part of the device; fsdp's optimizer is a sequence of
 //                      kernels
 //   overlap_grad_reduce
 //                      on: a layer's gradients are reduced once its backward pass is complete; off: when that of all
 //                      layers of the device is (StrategySettings::overlaps_reductions); default: on without stages,
-//                      unless framework=megatron or deepspeed, which reduce after backward by themselves
+//                      unless framework=megatron, deepspeed or scaling, which reduce after backward by themselves
 //   overlap_param_gather
 //                      with framework=megatron and sharding=optimizer: updated weights are gathered while the next
 //                      forward pass computes (--overlap-param-gather); with overlap_grad_reduce=on alone

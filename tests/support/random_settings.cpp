@@ -71,8 +71,8 @@ std::optional<Parallelism> random_settings(RandomSource& random, const Graph& gr
   if (layers >= 4 && result.pipeline > 1 && random.between(0, 2) == 0)
     result.layers = random_layers(random, layers, result.pipeline);
   if (random.between(0, 1) == 1) return result;
-  constexpr const char* frameworks[] = {"megatron", "fsdp", "composer", "deepspeed", "internevo"};
-  result.framework = frameworks[random.between(0, 4)];  // two devices exchange by collectives
+  constexpr const char* frameworks[] = {"megatron", "fsdp", "composer", "deepspeed", "internevo", "scaling"};
+  result.framework = frameworks[random.between(0, 5)];  // two devices exchange by collectives
   if (is_sharded(result.synchronization) && random.between(0, 1) == 1) result.shard_group = 1 << random.between(0, 3);
   return result;
 }

@@ -119,6 +119,43 @@ TEST_CASE("an unfused loss keeps logarithms of probabilities and has two gradien
   CHECK(framework_scratch_bytes(loss, loss.whole(), conventions) == 2 * 32 * 4);
 }
 
+// Logits [4, 8] in four parts by class. Gathered ones are in bf16, their f32 copies and gradients of all classes.
+TEST_CASE("with gathered logits each device has all of them, and computes the loss of all") {
+  const Graph graph = parse_graph(parse_json(two_linear_layers, "graph"), 0, DataType::bf16);
+  const OperatorDefinition& loss = *graph.operators.back().definition;
+  const Block part = loss.part({1, 4}, 1);
+  FrameworkConventions conventions;
+  conventions.unfused_loss = true;
+  CHECK(logits_of_loss(loss, part, conventions) == 8);
+  CHECK(framework_scratch_bytes(loss, part, conventions) == 2 * 8 * 4);
+  conventions.gathers_logits = true;
+  CHECK(logits_of_loss(loss, part, conventions) == 32);
+  CHECK(framework_workspace_bytes(loss, part, conventions) == 32 * 4);
+  CHECK(framework_scratch_bytes(loss, part, conventions) == 32 * 2 + 2 * 32 * 4);
+  CHECK(framework_scratch_bytes(loss, loss.whole(), conventions) == 2 * 32 * 4);
+  DeviceModel model;
+  model.peak_tflops = model.peak_bf16_tflops = 1000;
+  model.memory_gb_per_s = 1;
+  CHECK(analytic_kernel_us(model, loss, part, Phase::forward, {}, Precision::bf16, conventions) ==
+        Approx(32 * 14 / 1000.0));
+}
+
+TEST_CASE("Scaling gathers logits with tp, and sums the gradients of a gated layer's inputs twice without length") {
+  const auto of = [](const std::string& settings) { return conventions_of(parse_parallelism(settings)); };
+  CHECK(!of("framework=scaling").gathers_logits);
+  CHECK(of("tp=2,framework=scaling").gathers_logits);
+  CHECK(!of("tp=2,framework=deepspeed").gathers_logits);
+  CHECK(of("tp=2,framework=scaling").shares_gate_inputs);
+  CHECK(!of("tp=2,framework=scaling,sequence_parallel=off").shares_gate_inputs);
+  CHECK(of("framework=scaling").reduced_share == 1);
+  CHECK(of("framework=scaling").gradient_copy_bytes == 24);
+  CHECK(of("framework=scaling,reduce=bf16").gradient_copy_bytes == 12);
+  CHECK(of("framework=scaling").whole_gradient_bytes == 2);
+  CHECK(of("framework=scaling").all_reduces_gradients);
+  CHECK(of("pp=2,framework=scaling").waits_for_stages);
+  CHECK(!overlaps_reductions(parse_parallelism("framework=scaling")));
+}
+
 // Logits [4, 8], at one byte a nanosecond. The loss alone reads and writes its work's bytes.
 TEST_CASE("losses that are logged read the logits, and read and write f32 copies of them, in the forward pass") {
   const Graph graph = parse_graph(parse_json(two_linear_layers, "graph"), 0, DataType::bf16);
@@ -206,6 +243,44 @@ TEST_CASE("frameworks shard master weights with the optimizer's state") {
   CHECK(parameters(Synchronization::sharded_parameters, 4) == 2 * (32 * 16));
 }
 
+// A residual [2, 4, 8], kept for the norm behind it, and the norm's output, which a product alone reads: in bf16 halves
+// of the length of 2 x 2 x 8 x 2 bytes.
+TEST_CASE("without sequence parallelism devices keep whole residuals, and with it their share of the length") {
+  const Graph graph = parse_graph(
+      parse_json(
+          graph_text(R"({"name":"embed","type":"embedding","inputs":["x"],"attributes":{"vocabulary":9,"channels":8}},
+        {"name":"residual","type":"add","inputs":["embed","embed"]},
+        {"name":"norm","type":"rms_norm","inputs":["residual"]},
+        {"name":"fc","type":"linear","inputs":["norm"],"attributes":{"out_features":8}},
+        {"name":"mean","type":"mean","inputs":["fc"]},
+        {"name":"loss","type":"softmax_cross_entropy","inputs":["mean","label"]})",
+                     R"({"name":"x","shape":["batch",4],"dtype":"i32"})"),
+          "graph"),
+      2, DataType::bf16);
+  Strategy strategy;
+  for (const Operator& op : graph.operators) {
+    const bool by_length = op.definition->outputs()[0].shape.count() == 3;
+    Degrees degrees(op.definition->dimensions().size(), 1);
+    if (by_length) degrees[1] = 2;
+    strategy.push_back({degrees, by_length ? Vector<DeviceId>{0, 1} : Vector<DeviceId>{0}});
+  }
+  for (const bool whole : {false, true}) {
+    TaskGraphBuilder builder(graph);
+    const TaskGraph tasks = builder.build(strategy);
+    FrameworkConventions conventions;
+    conventions.framework_memory = true;
+    conventions.replicates_length = whole;
+    MemoryModel model(builder, 2, 2, {}, conventions);
+    const auto needs = model.needs(strategy, tasks, default_issue_order(builder, tasks), TransferBuffers::preallocated);
+    int64_t residual = 0, norm = 0;
+    for (const PlannedBuffer& buffer : needs.plans[0].buffers)
+      if (buffer.key.kind == BufferKey::Kind::output && buffer.key.what == 1) residual += buffer.bytes;
+      else if (buffer.key.kind == BufferKey::Kind::output && buffer.key.what == 2) norm += buffer.bytes;
+    CHECK(residual == 2 * 2 * 8 * 2 * (whole ? 2 : 1));
+    CHECK(norm == 2 * 2 * 8 * 2);
+  }
+}
+
 // The synchronization of fc1, 256 bytes, occupies a quarter of each device, whose memory moves its gradients 2.5 times
 // at one byte a nanosecond.
 TEST_CASE("collectives of parameters occupy a part of the devices that compute") {
@@ -242,6 +317,31 @@ TEST_CASE("collectives of parameters occupy a part of the devices that compute")
     CHECK(after.duration[t] == costs.duration[t] + 640);
   }
   CHECK(reduced == 1);
+}
+
+// The gather is of the logits' bytes in bf16, in place of the statistics'.
+TEST_CASE("gathered logits take the time of an all-gather") {
+  const Graph graph = parse_graph(parse_json(two_linear_layers, "graph"));
+  const Topology topology = load_topology(FF_SOURCE_DIR "/topologies/p100-1x4.json");
+  const Strategy strategy = {{{1, 1, 1}, {0}}, {{1, 1, 1}, {0}}, {{1, 4}, {0, 1, 2, 3}}};
+  TaskGraphBuilder builder(graph);
+  const TaskGraph tasks = builder.build(strategy);
+  KernelCosts kernels(topology, CostMode::analytic, {});
+  FrameworkConventions conventions;
+  conventions.gathers_logits = true;
+  kernels.follow(conventions);
+  TaskCostModel model(graph, topology, kernels);
+  const TaskCosts costs = model.costs(tasks, strategy);
+  CommunicationModel communication(topology);
+  CommunicationCost expected;
+  communication.collective(CollectiveKind::all_gather, {0, 1, 2, 3}, 32 * 2, expected);
+  int found = 0;
+  for (const int t : tasks.tasks.indices())
+    if (is_reduction(tasks.tasks[t].kind)) {
+      ++found;
+      CHECK(costs.duration[t] == expected.duration);
+    }
+  CHECK(found == 1);
 }
 
 // Of the network of the next test: backward the sum of the gradients of fc2's input hides behind half of fc2's kernel,
@@ -620,7 +720,7 @@ TEST_CASE("norm_fusion, rope_fusion and swiglu_fusion are settings of frameworks
     CHECK_THROWS_WITH(
         parse_parallelism(without + "swiglu_fusion=on"),
         "swiglu_fusion: says which kernels a framework has, and framework is none of megatron, deepspeed, "
-        "fsdp, composer");
+        "fsdp, composer, scaling");
   CHECK_THROWS_WITH(parse_parallelism("framework=megatron,rope_fusion=yes"),
                     "rope_fusion: found \"yes\", expected one of on, off");
 }
@@ -764,6 +864,12 @@ TEST_CASE("compile=off makes RMS norms sequences of elementwise kernels, and no 
   CHECK(bytes("rms_norm", Phase::forward, "framework=megatron,norm_fusion=off") == Approx(32 * 36).epsilon(1e-3));
   CHECK(bytes("rms_norm", Phase::forward, "framework=fsdp,compile=off,norm_fusion=on") ==
         bytes("rms_norm", Phase::forward, "framework=fsdp"));
+  const Graph graph = norm_graph("rms_norm");
+  const auto kept = [&](const std::string& settings) {
+    const OperatorDefinition& norm = *graph.operators[1].definition;
+    return framework_workspace_bytes(norm, norm.whole(), conventions_of(parse_parallelism(settings)));
+  };
+  CHECK(kept("framework=fsdp,compile=off") == kept("framework=fsdp") + 32 * 4);
   for (const Phase phase : {Phase::forward, Phase::backward}) {
     CHECK(bytes("rms_norm", phase, "framework=fsdp") < 32 * 20);
     CHECK(bytes("layer_norm", phase, "framework=composer,compile=off") ==
@@ -775,7 +881,7 @@ TEST_CASE("compile=off makes RMS norms sequences of elementwise kernels, and no 
   for (const std::string without : {"", "framework=megatron,", "framework=internevo,"})
     CHECK_THROWS_WITH(parse_parallelism(without + "compile=off"),
                       "compile=off: says that a model runs without torch.compile, and framework is none of fsdp, "
-                      "composer, deepspeed");
+                      "composer, deepspeed, scaling");
 }
 
 TEST_CASE("norms of frameworks have a rate of their own, and InternEvo's read f32 copies") {
