@@ -8,8 +8,9 @@ RUNS.csv has a run in each row: id, source_file, gpu, gpu_mem_gb, gpus, internod
 layers, hidden, heads, kv_heads, ffn, gated_mlp, vocab, seq, gbs, mbs, tp, pp, vp, cp, zero, recompute, attention,
 precision, status (ok, oom), step_time_s, tokens_per_s_per_gpu, peak_mem_gb, usable_untuned; and may have reduce,
 overlap_grad_reduce, tp_comm_overlap, tp_grad_overlap, loss, compile, norm_fusion, rope_fusion and swiglu_fusion, which
-take precedence over what is known of a framework; stage_layers (8:9:8: of each stage or chunk, else as even as can be); of rows of Megatron-LM in fp8, fp8 (on; weights: they are in fp8,
-too); and of mixtures of experts, whose ffn is that of an expert, experts, experts_per_token, ep, etp and head_dim.
+take precedence over what is known of a framework; stage_layers (8:9:8: of each stage or chunk, else as even as can
+be); of rows of Megatron-LM in fp8, fp8 (on; weights: they are in fp8, too); and of mixtures of experts, whose ffn is
+that of an expert, experts, experts_per_token, ep, etp and head_dim.
 Rows whose usable_untuned is neither "yes" nor says "score the best over them" are left out, and those that the
 settings cannot say, which are counted by reason. mbs or vp "?", and with "score the best over them" what is empty of
 mbs, vp and recompute: not published; predicted with what `ffsearch plan` finds to be the fastest.

@@ -32,8 +32,8 @@
 //   norm_fusion, rope_fusion, swiglu_fusion
 //                      with framework=megatron, deepspeed, scaling, fsdp or composer: are a RMS norm, the rotation of
 //                      queries and keys, and a gated layer's activation and product one kernel, or a sequence of
-//                      elementwise ones? Default: what compile says; with megatron on, as since January 2024 (--no-rope-fusion,
-//                      --no-bias-swiglu-fusion); rotation with deepspeed and scaling, and gates
+//                      elementwise ones? Default: what compile says; with megatron on, as since January 2024
+//                      (--no-rope-fusion, --no-bias-swiglu-fusion); rotation with deepspeed and scaling, and gates
 //                      with these and composer, off
 //   ep                 parts of the experts, each with devices of its own (GShard: Lepikhin et al. 2020)
 //   etp                devices that split each expert (--expert-tensor-parallel-size of Megatron-Core); default: tp. So
