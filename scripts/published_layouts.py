@@ -4,15 +4,16 @@ Large-Scale Distributed Model Training" (arXiv 2311.05610): 984 layouts of Llama
 
 Usage: scripts/published_layouts.py DIRECTORY RUNS.csv
 
-DIRECTORY is `data` of a clone of https://github.com/Aleph-Alpha/NeurIPS-WANT-submission-efficient-parallelization-layouts
-(CC BY-NC-SA 4.0, which is why the tables are not in this repository): its *.xlsx, with those of seqpara.
+DIRECTORY is `data` of a clone of
+https://github.com/Aleph-Alpha/NeurIPS-WANT-submission-efficient-parallelization-layouts (CC BY-NC-SA 4.0, which is why
+the tables are not in this repository): its *.xlsx, with those of seqpara.
 
 Beyond the tables: vocabulary of 128,000 and batches of 4 million tokens (2,048 samples of 2,048, 512 of 8,192), which
 give the published TFLOP/s; optimizer state sharded (ZeRO-1); DGX A100 (80 GB), taken as 8 HDR InfiniBand adapters of
 200 Gb/s a node. The framework is Aleph Alpha's Scaling (https://github.com/Aleph-Alpha/scaling), published in 2024:
-stages have as many of its modules as can be (an embedding, the layers, the last norm, the head; pipe_partition_uniform),
-and without "RMS kernel" norms are elementwise kernels. Left out: attention by PyTorch's softmax ("torch"), which no
-setting says, and runs with other errors than out of memory.
+stages have as equally many of its modules as can be (an embedding, the layers, the last norm, the head;
+pipe_partition_uniform), and without "RMS kernel" norms are elementwise kernels. Left out: attention by PyTorch's
+softmax ("torch"), which no setting says, and runs with other errors than out of memory.
 """
 import csv
 import pathlib
@@ -22,9 +23,10 @@ import zipfile
 from xml.etree import ElementTree
 
 NAMESPACE = "{http://schemas.openxmlformats.org/spreadsheetml/2006/main}"
-COLUMNS = ("id,source_file,gpu,gpu_mem_gb,gpus,internode_gbps_per_node,framework,model,layers,hidden,heads,kv_heads,ffn,"
-           "gated_mlp,vocab,seq,gbs,mbs,ga,tp,pp,vp,cp,ep,dp,zero,sequence_parallel,recompute,attention,precision,status,"
-           "step_time_s,tokens_per_s_per_gpu,peak_mem_gb,mem_kind,usable_untuned,note,norm_fusion,stage_layers").split(",")
+COLUMNS = (
+    "id,source_file,gpu,gpu_mem_gb,gpus,internode_gbps_per_node,framework,model,layers,hidden,heads,kv_heads,ffn,"
+    "gated_mlp,vocab,seq,gbs,mbs,ga,tp,pp,vp,cp,ep,dp,zero,sequence_parallel,recompute,attention,precision,status,"
+    "step_time_s,tokens_per_s_per_gpu,peak_mem_gb,mem_kind,usable_untuned,note,norm_fusion,stage_layers").split(",")
 # layers, hidden, heads, ffn: Touvron et al. 2023 (arXiv 2302.13971), table 2
 SIZES = {"13B": (40, 5120, 40, 13824), "30B": (60, 6656, 52, 17920), "65B": (80, 8192, 64, 22016)}
 ATTENTION = {"flash_attention2 + RMS kernel": "flash2", "flash_attention2": "flash2", "flash_attentionv1.0.8": "flash1",
@@ -52,7 +54,7 @@ def rows_of(path):
 
 
 def layers_of_stages(layers, stages):
-    """The first stages have a module more where there are more; the embedding is one, the last norm and the head two."""
+    """The first stages have a module more if there are more. The embedding is one, the last norm and the head two."""
     modules, more = divmod(layers + 3, stages)
     result = [modules + (stage < more) for stage in range(stages)]
     result[0] -= 1
@@ -78,8 +80,8 @@ def run_of(table, run):
         model="llama " + size, layers=layers, hidden=hidden, heads=heads, kv_heads=heads, ffn=ffn, gated_mlp=1,
         vocab=128000, seq=length, gbs=batch, mbs=micro_batch, ga=batch // dp // micro_batch, tp=tp, pp=pp, vp=1, cp=1,
         ep=1, dp=dp, zero=1, sequence_parallel=run.get("sequence_parallel", "0"),
-        recompute="full" if run["activation_checkpointing_type"] == "every_layer" else "none", attention=attention or "",
-        precision="bf16", status=status, step_time_s=time if status == "ok" else "",
+        recompute="full" if run["activation_checkpointing_type"] == "every_layer" else "none",
+        attention=attention or "", precision="bf16", status=status, step_time_s=time if status == "ok" else "",
         usable_untuned="yes" if attention and status != "error" else "no",
         norm_fusion="on" if "RMS" in run["kernel"] else "off",
         stage_layers=":".join(map(str, layers_of_stages(layers, pp))) if pp > 1 else "")
