@@ -71,6 +71,11 @@ SearchReport describe(const Problem& problem, const Evaluator::Details& details,
   report.recompute = problem.settings.recompute;
   report.overlaps_reductions = problem.settings.overlaps_reductions;
   report.precision = problem.settings.precision;
+  if (const DeviceModel& model = problem.topology.models[problem.topology.devices[0].model];
+      report.precision == Precision::fp32 && model.peak_bf16_tflops > 4 * model.peak_tflops) {
+    report.tflops = model.peak_tflops;
+    report.bf16_tflops = model.peak_bf16_tflops;
+  }
   report.sharding = written_sharding(problem.settings);
   for (int t : details.tasks.tasks.indices()) {
     const Task& task = details.tasks.tasks[t];

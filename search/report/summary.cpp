@@ -118,6 +118,9 @@ std::string settings_text(const SearchReport& report, int64_t batch_size) {
   if (!report.overlaps_reductions) text += padded("gradients") + "reduced after backward\n";
   if (report.precision != Precision::fp32)
     text += padded("precision") + std::string(to_string(report.precision)) + "\n";
+  else if (report.bf16_tflops > 0)
+    text += padded("precision") + "fp32: products at " + with_number("%.3g", report.tflops) + " TFLOP/s, in bf16 at " +
+            with_number("%.3g", report.bf16_tflops) + "\n";
   const char* const what = report.details.contains("settings") ? "as the settings say" : "full";
   if (report.chosen.recompute) text += padded("recompute") + (report.recompute.empty() ? "none" : what) + chosen(true);
   for (const std::string& pattern : report.recompute)

@@ -36,6 +36,7 @@ struct SearchReport {
   Vector<std::string> recompute;  // patterns
   std::string sharding = "none";  // sharding_name
   Precision precision = Precision::fp32;
+  double tflops = 0, bf16_tflops = 0;  // of the first device, where fp32 leaves most of it unused; else 0
   SettingsChoice chosen;   // which of these three `auto` chose
   std::string task_order;  // what people call it
   bool on_demand_buffers = false;

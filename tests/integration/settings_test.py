@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import zipfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(sys.argv.pop(1) if len(sys.argv) > 1 else ROOT / "build/dev").resolve()
@@ -739,6 +740,52 @@ class Settings(unittest.TestCase):
         errors = [one["predicted_s"] / one["measured_s"] - 1 for one in found["rows"] if "predicted_s" in one]
         self.assertAlmostEqual(line["bias"], sum(errors) / 3)
         self.assertAlmostEqual(found["rows"][1]["measured_s"], 64 * 128 / 1000 / 8)
+
+    def test_fp32_on_devices_that_are_faster_in_bf16_is_said(self):
+        self.make_graph("llama")
+        self.program(BUILD / "ffsearch", "topology", "--preset", "dgx-a100-80gb", "--nodes", 1, "--out", "t.json")
+        flags = ("simulate", "--graph", "g.json", "--topo", "t.json", "--settings", "tp=2,micro_batch=1", "--cost",
+                 "analytic")
+        self.assertRegex(self.program(BUILD / "ffsearch", *flags),
+                         r"precision +fp32: products at 19.5 TFLOP/s, in bf16 at 312\n")
+        self.assertRegex(self.program(BUILD / "ffsearch", *flags, "--precision", "bf16"), r"precision +bf16\n")
+
+    def test_published_layouts_are_read(self):
+        """A workbook as of Hagemann et al. 2023: a layout that ran, one without memory, one of other attention."""
+        names = ("Trial ID", "World Size", "Average Step Time", "activation_checkpointing_type", "kernel",
+                 "micro_batch_size", "model_parallel_size", "pipe_parallel_size")
+        table = (("title",), names,
+                 ("1", "64", "31.05", "disabled", "flash_attention2 + RMS kernel", "1", "1", "2"),
+                 ("2", "64", "OOM Error", "every_layer", "flash_attentionv1.0.8", "8", "2", "1"),
+                 ("3", "64", "50", "disabled", "torch", "1", "2", "2"))
+        texts = [text for row in table for text in row]
+        cells, number = "", 0
+        for row in table:
+            cells += "<row>"
+            for _ in row:
+                cells += f'<c r="A1" t="s"><v>{number}</v></c>'
+                number += 1
+            cells += "</row>"
+        kind = 'xmlns="http://schemas.openxmlformats.org/spreadsheetml/2006/main"'
+        (self.work / "tables").mkdir()
+        with zipfile.ZipFile(self.work / "tables/llama_13B_bfloat16_64_GPUs_all_runs.xlsx", "w") as book:
+            book.writestr("xl/worksheets/sheet1.xml", f"<worksheet {kind}><sheetData>{cells}</sheetData></worksheet>")
+            book.writestr("xl/sharedStrings.xml",
+                          f"<sst {kind}>" + "".join(f"<si><t>{text}</t></si>" for text in texts) + "</sst>")
+        self.program(sys.executable, ROOT / "scripts/published_layouts.py", "tables", "runs.csv")
+        text = self.program(sys.executable, ROOT / "scripts/score.py", BUILD / "ffsearch", "runs.csv", "--json",
+                            "o.json", "--only", "runs-1")
+        self.assertIn("1 rows, 1 usable, 1 predicted", text)
+        with open(self.work / "runs.csv", encoding="utf-8") as file:
+            rows = list(csv.DictReader(file))
+        columns = ("status", "usable_untuned", "stage_layers", "attention")
+        self.assertEqual([tuple(row[column] for column in columns) for row in rows],
+                         [("ok", "yes", "21:19", "flash2"), ("oom", "yes", "", "flash1"), ("ok", "no", "21:19", "")])
+        self.assertEqual([row["recompute"] for row in rows], ["none", "full", "none"])
+        found = json.loads((self.work / "o.json").read_text(encoding="utf-8"))["rows"][0]
+        self.assertEqual(found["measured_s"], 31.05)
+        self.assertGreater(found["predicted_s"], 20)
+        self.assertLess(found["predicted_s"], 45)
 
     def test_layouts_of_pipelines_are_written_and_read(self):
         self.make_graph("llama", batch=32, num_hidden_layers=6)
