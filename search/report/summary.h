@@ -37,8 +37,8 @@ struct SearchReport {
   std::string sharding = "none";  // sharding_name
   Precision precision = Precision::fp32;
   double tflops = 0, bf16_tflops = 0;  // of the first device, where fp32 leaves most of it unused; else 0
-  SettingsChoice chosen;   // which of these three `auto` chose
-  std::string task_order;  // what people call it
+  SettingsChoice chosen;               // which of these three `auto` chose
+  std::string task_order;              // what people call it
   bool on_demand_buffers = false;
   bool fifo_order = true;  // which is the order of the plan; else it is by critical path, or the file's own
   bool feasible = true;
