@@ -1,6 +1,7 @@
 #include "search/cost/task_costs.h"
 
 #include <map>
+#include <set>
 #include <unordered_map>
 
 #include "common/hash.h"
@@ -121,6 +122,33 @@ int64_t TaskCostModel::exchanged_bytes(const TaskGraph& graph, const Task& task)
   return uses_[reader].fp8 ? task.bytes / 2 : task.bytes;
 }
 
+void TaskCostModel::repeat_exchanges(const TaskGraph& graph, TaskCosts& costs) const {
+  const auto recomputed = [](const Task& task) { return task.kind == TaskKind::recompute; };
+  if (std::none_of(graph.tasks.begin(), graph.tasks.end(), recomputed)) return;
+  std::unordered_map<int64_t, Nanoseconds> received;  // by operator and device: of all that it reads
+  const auto key = [&](OperatorId op, DeviceId device) { return int64_t{op} * topology_.devices.count() + device; };
+  std::set<std::pair<int64_t, int>> counted;  // of one micro-batch, and by the edge; -1: of the operator's statistics
+  for (const int t : graph.tasks.indices()) {
+    const Task& task = graph.tasks[t];
+    const bool exchanged = is_edge_collective(task.kind), statistics = is_reduction(task.kind);
+    if ((!exchanged && !statistics) || direction_of(task.kind) != Direction::forward) continue;
+    // Of a gated layer's input once, also where each of the two products sums the gradients of its own.
+    const OperatorId op = exchanged ? edges_[task.edge].consumer : task.op;
+    if (exchanged && second_of_gate_[op]) continue;
+    for (const DeviceId device : graph.holders(task))
+      if (counted.emplace(key(op, device), exchanged ? task.edge : -1).second)
+        received[key(op, device)] += costs.duration[t];
+  }
+  for (const int t : graph.tasks.indices()) {
+    const Task& task = graph.tasks[t];
+    if (!recomputed(task) || (!task.computed && !kernels_.conventions().recomputes_whole_segments)) continue;
+    const auto found = received.find(key(task.op, task.device));
+    if (found == received.end()) continue;
+    costs.duration[t] += found->second;
+    costs.uses[costs.use_ranges[t].begin].occupancy += found->second;
+  }
+}
+
 // Of a reduction of statistics that gathered logits replace; else 0.
 int64_t TaskCostModel::gathered_logits_bytes(const TaskGraph& graph, const Task& task, const Strategy& strategy) const {
   if (!kernels_.conventions().gathers_logits || !is_reduction(task.kind)) return 0;
@@ -215,6 +243,7 @@ TaskCosts TaskCostModel::costs(const TaskGraph& graph, const Strategy& strategy)
       if (beside) costs.beside_ranges.push_back(works.add({}));
     }
   }
+  if (kernels_.conventions().recomputes_exchanges) repeat_exchanges(graph, costs);
   if (kernels_.conventions().overlapped_collectives) {
     for (const Device& device : topology_.devices)
       costs.slowed.push_back(topology_.models[device.model].efficiency.collectives);

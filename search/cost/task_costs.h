@@ -68,6 +68,8 @@ class TaskCostModel {
   PartCost cost_of(OperatorId op, const Block& part, const KernelUse& use, int model);
   Nanoseconds duration(const Task& task, const Strategy& strategy);
   int64_t exchanged_bytes(const TaskGraph& graph, const Task& task) const;
+  // Adds to the recomputation of parts what is exchanged for them forward.
+  void repeat_exchanges(const TaskGraph& graph, TaskCosts& costs) const;
   int64_t gathered_logits_bytes(const TaskGraph& graph, const Task& task, const Strategy& strategy) const;
   // Of a unit with sharded state, as the framework's conventions have it.
   struct Sharing {

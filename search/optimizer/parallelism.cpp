@@ -513,7 +513,9 @@ FrameworkConventions conventions_of(const Parallelism& parallelism, int64_t batc
   result.exchanges_keys = parallelism.context > 1;
   result.overlapped_collectives = true;
   result.framework_memory = true;
-  result.gathers_inputs_again = parallelism.framework == "megatron" && parallelism.sequence_parallel;
+  result.recomputes_exchanges = parallelism.recompute == Recomputation::full;
+  result.gathers_inputs_again =
+      result.recomputes_exchanges || (parallelism.framework == "megatron" && parallelism.sequence_parallel);
   const bool reduces_bf16 = parallelism.reduce.empty() ? deepspeed && !scaling : parallelism.reduce == "bf16";
   // Megatron-LM has one array of gradients, of the type in which they are reduced (grad_reduce_in_fp32 of
   // distributed_data_parallel_config.py).

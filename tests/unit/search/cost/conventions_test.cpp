@@ -344,6 +344,52 @@ TEST_CASE("gathered logits take the time of an all-gather") {
   CHECK(found == 1);
 }
 
+// A product behind an all-gather is recomputed: with recomputes_exchanges that takes the gather's time longer.
+TEST_CASE("recomputation by frameworks repeats what is exchanged for a layer") {
+  const Graph graph = parse_graph(parse_json(two_linear_layers, "graph"));
+  const Topology topology = load_topology(FF_SOURCE_DIR "/topologies/p100-1x4.json");
+  const Strategy strategy = {{{1, 4, 1}, {0, 1, 2, 3}}, {{1, 4, 1}, {0, 1, 2, 3}}, {{4, 1}, {0, 1, 2, 3}}};
+  TaskGraphBuilder builder(graph, {.recompute = {"fc*"}});
+  const TaskGraph tasks = builder.build(strategy);
+  const auto costs_of = [&](bool repeats) {
+    KernelCosts kernels(topology, CostMode::analytic, {});
+    FrameworkConventions conventions;
+    conventions.recomputes_whole_segments = true;
+    conventions.recomputes_exchanges = repeats;
+    kernels.follow(conventions);
+    return TaskCostModel(graph, topology, kernels).costs(tasks, strategy);
+  };
+  const TaskCosts kept = costs_of(false), repeated = costs_of(true);
+  Nanoseconds gather = 0;
+  for (const int t : tasks.tasks.indices())
+    if (const Task& task = tasks.tasks[t]; is_edge_collective(task.kind) &&
+                                           direction_of(task.kind) == Direction::forward &&
+                                           builder.edges()[task.edge].consumer == 1)
+      gather = kept.duration[t];
+  REQUIRE(gather > 0);
+  int longer = 0;
+  for (const int t : tasks.tasks.indices()) {
+    const Task& task = tasks.tasks[t];
+    const bool repeats = task.kind == TaskKind::recompute && task.op == 1;
+    CHECK(repeated.duration[t] == kept.duration[t] + (repeats ? gather : 0));
+    if (!repeats) continue;
+    ++longer;
+    CHECK(repeated.uses_of(t)[0].occupancy == repeated.duration[t]);
+  }
+  CHECK(longer == 4);
+}
+
+TEST_CASE("full recomputation of frameworks repeats exchanges, and keeps nothing that is gathered") {
+  const auto of = [](const std::string& settings) { return conventions_of(parse_parallelism(settings)); };
+  for (const std::string framework : {"megatron", "fsdp", "deepspeed", "scaling"}) {
+    CHECK(of("tp=2,recompute=full,framework=" + framework).recomputes_exchanges);
+    CHECK(of("tp=2,recompute=full,framework=" + framework).gathers_inputs_again);
+    CHECK(!of("tp=2,framework=" + framework).recomputes_exchanges);
+  }
+  CHECK(!of("tp=2,recompute=full").recomputes_exchanges);
+  CHECK(!of("tp=2,framework=deepspeed").gathers_inputs_again);
+}
+
 // Of the network of the next test: backward the sum of the gradients of fc2's input hides behind half of fc2's kernel,
 // and with sequence parallelism the input is gathered again behind the other half; while both run, kernels lose a
 // quarter. What is gathered in front of fc3 hides without sequence parallelism alone, behind fc4, which is in front of
