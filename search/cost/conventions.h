@@ -73,8 +73,8 @@ struct FrameworkConventions {
   // Full recomputation computes forward of a layer to its end, beyond what backward reads (common/recomputation.h).
   bool recomputes_whole_segments = false;
   // Full recomputation is a second forward pass of a layer: it repeats what tensor, expert and context parallelism
-  // exchange inside (CheckpointFunction of PyTorch, Megatron-LM's tensor_parallel/random.py and DeepSpeed alike). ffexec
-  // keeps what was received.
+  // exchange inside (CheckpointFunction of PyTorch, of Megatron-LM's tensor_parallel/random.py and of DeepSpeed alike).
+  // ffexec keeps what was received.
   bool recomputes_exchanges = false;
   // The loss is a sequence of elementwise kernels on f32 copies of the logits, not one kernel.
   bool unfused_loss = false;
@@ -140,8 +140,8 @@ struct FrameworkConventions {
   // What kernels keep, and need while they run, follows framework_workspace_bytes and framework_scratch_bytes.
   bool framework_memory = false;
   // Inputs that all-gathers assemble, of products that tensor parallelism splits, are gathered again after forward;
-  // what is kept is the shard (Korthikanti et al. 2022, arXiv 2205.05198, section 4.2.2), or where layers are recomputed
-  // nothing. In memory alone: backward's gather is hidden behind a product, recomputation's is recomputes_exchanges.
+  // what is kept is the shard (Korthikanti et al. 2022, arXiv 2205.05198, section 4.2.2), or nothing where layers are
+  // recomputed. In memory alone: backward's gather is hidden behind a product, recomputation's is recomputes_exchanges.
   bool gathers_inputs_again = false;
   // Bytes of a gradient where each holder has all gradients. Sharded optimizer state has the master weights too, so
   // that holders have whole weights in bf16 alone.
