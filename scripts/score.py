@@ -181,11 +181,15 @@ def runs_deepspeed(row):
     return "deepspeed" in (row.get("framework", "") + row.get("note", "")).lower()
 
 
+def runs_scaling(row):
+    return row.get("framework", "").lower() == "scaling"
+
+
 def compiled(row):
     """Whether torch.compile makes the kernels; fms-fsdp's and torchtitan's tables say so. DeepSpeed and Scaling run
     PyTorch's layers as they are, Megatron-LM's with kernels of Apex."""
     note = row.get("note", "")
-    eager = (runs_deepspeed(row) and not on_megatron(row)) or row.get("framework", "") == "Scaling"
+    eager = (runs_deepspeed(row) and not on_megatron(row)) or runs_scaling(row)
     return "no compile" not in note and "eager" not in note and not is_torchtitan_of_2024(row) and not eager
 
 
@@ -229,7 +233,7 @@ def settings_of(row):
         parts["loss"] = "fused"
     framework = row.get("framework", "").lower()
     parts["framework"] = ("deepspeed" if runs_deepspeed(row) else "internevo" if "internevo" in framework else
-                          "scaling" if framework == "scaling" else
+                          "scaling" if runs_scaling(row) else
                           "megatron" if on_megatron(row) else
                           "composer" if "llm-foundry" in framework else "fsdp")
     if parts["framework"] == "megatron":  # off by default, and before 2023 always: plans may choose it
