@@ -218,19 +218,25 @@ TEST_CASE("attention says whose kernels' rates count, and with Megatron-LM they 
   CHECK(us("framework=deepspeed") - us("framework=megatron") == Approx(flops * (2 - 1) / 1e6));
 }
 
+// On two devices, of a plan for a framework.
+MemoryModel::Needs needs_on_two(const Graph& graph, const Strategy& strategy, const StrategySettings& settings,
+                                FrameworkConventions conventions) {
+  TaskGraphBuilder builder(graph, settings);
+  const TaskGraph tasks = builder.build(strategy);
+  conventions.framework_memory = true;
+  return MemoryModel(builder, 2, 2, {}, conventions)
+      .needs(strategy, tasks, default_issue_order(builder, tasks), TransferBuffers::preallocated);
+}
+
 // Two weights of 64 elements, data-parallel on two devices, Adam in bf16. Both have the weights in bf16, 2 bytes, and
 // shards of 32 elements: two moments and the master weights, 12 bytes; gradients whole in f32 or bf16, or in shards.
 TEST_CASE("frameworks shard master weights with the optimizer's state") {
   const Graph graph = parse_graph(parse_json(two_linear_layers, "graph"), 0, DataType::bf16);
   const Strategy strategy = {{{2, 1, 1}, {0, 1}}, {{2, 1, 1}, {0, 1}}, {{2, 1}, {0, 1}}};
   const auto parameters = [&](Synchronization synchronization, int whole_gradient_bytes) {
-    TaskGraphBuilder builder(graph, {.synchronization = synchronization});
-    const TaskGraph tasks = builder.build(strategy);
     FrameworkConventions conventions;
-    conventions.framework_memory = true;
     conventions.whole_gradient_bytes = whole_gradient_bytes;
-    MemoryModel model(builder, 2, 2, {}, conventions);
-    const auto needs = model.needs(strategy, tasks, default_issue_order(builder, tasks), TransferBuffers::preallocated);
+    const auto needs = needs_on_two(graph, strategy, {.synchronization = synchronization}, conventions);
     CHECK(needs.parameters[0] == needs.parameters[1]);
     return needs.parameters[0];
   };
@@ -265,13 +271,9 @@ TEST_CASE("without sequence parallelism devices keep whole residuals, and with i
     strategy.push_back({degrees, by_length ? Vector<DeviceId>{0, 1} : Vector<DeviceId>{0}});
   }
   for (const bool whole : {false, true}) {
-    TaskGraphBuilder builder(graph);
-    const TaskGraph tasks = builder.build(strategy);
     FrameworkConventions conventions;
-    conventions.framework_memory = true;
     conventions.replicates_length = whole;
-    MemoryModel model(builder, 2, 2, {}, conventions);
-    const auto needs = model.needs(strategy, tasks, default_issue_order(builder, tasks), TransferBuffers::preallocated);
+    const auto needs = needs_on_two(graph, strategy, {}, conventions);
     int64_t residual = 0, norm = 0;
     for (const PlannedBuffer& buffer : needs.plans[0].buffers)
       if (buffer.key.kind == BufferKey::Kind::output && buffer.key.what == 1) residual += buffer.bytes;
