@@ -126,6 +126,7 @@ void MemoryModel::halve_kept_in_fp8(const TaskGraph& tasks, MemoryPlan& plan) co
 
 // A tensor that products alone read is gathered for them: that is all of it.
 int64_t MemoryModel::replicas_of_output(OperatorId id, const Block& part) const {
+  if (!framework_.replicates_length) return 1;
   const Operator& op = graph().operators[id];
   const auto is_kept_whole = [&](TensorId output) {
     const Vector<TensorUse>& uses = graph().tensors[output].uses;
@@ -158,7 +159,7 @@ MemoryModel::BytesOfPart MemoryModel::bytes_of_part(OperatorId id, const Block& 
   result.conversion = framework ? framework_scratch_bytes(definition, part, framework_)
                                 : conversion_bytes(definition, part, op.has_backward, graph().inputs_with_gradient(id));
   result.scratch = definition.shared_workspace_bytes(part);
-  const int64_t replicas = framework_.replicates_length ? replicas_of_output(id, part) : 1;
+  const int64_t replicas = replicas_of_output(id, part);
   for (const int o : op.outputs.indices()) {
     const Block block = definition.output_block(o, part);
     const DataType type = definition.outputs()[o].type;

@@ -50,10 +50,9 @@
 //                      the logits by their gradients
 //   framework          whose conventions times follow (cost/conventions.h): none, ffexec's; megatron, fsdp, composer
 //                      (FSDP by Composer, which computes more cross-entropies, to be logged), deepspeed, internevo,
-//                      scaling (Aleph Alpha's): in bf16 weights are gathered in bf16, and gradients reduced in f32
-//                      (deepspeed: bf16); gradients are
-//                      clipped; collectives of parameters take a part of the device; fsdp's optimizer is a sequence of
-//                      kernels
+//                      scaling (Aleph Alpha's). In bf16 weights are gathered in bf16, and gradients reduced in f32
+//                      (deepspeed, internevo: bf16); gradients are clipped; collectives of parameters take a part of
+//                      the device; fsdp's optimizer is a sequence of kernels
 //   overlap_grad_reduce
 //                      on: a layer's gradients are reduced once its backward pass is complete; off: when that of all
 //                      layers of the device is (StrategySettings::overlaps_reductions); default: on without stages,
