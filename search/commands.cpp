@@ -74,7 +74,7 @@ CommandResult run_export(const ExportOptions& options) {
   // Settings are those of a graph in f32: there full recomputation chooses its operators by their bytes.
   const Graph graph = with_activation_type(file.graph, DataType::f32);
   try {
-    parallelism = nearest_parallelism(graph, file.topology, file.strategy, file.settings);
+    parallelism = nearest_parallelism(graph, file.topology, file.strategy, file.settings, StageWidths::equal);
     ParallelPlan plan = plan_of(parallelism, graph, file.topology);
     nearest.strategy = std::move(plan.strategy);
     nearest.settings = std::move(plan.settings);
@@ -89,6 +89,10 @@ CommandResult run_export(const ExportOptions& options) {
   Vector<std::string> others;  // operators that the settings split or place in another way
   for (const OperatorId op : file.graph.operator_ids())
     if (!(nearest.strategy[op] == file.strategy[op])) others.push_back(file.graph.operators[op].name);
+  if (const Parallelism own = nearest_parallelism(graph, file.topology, file.strategy, file.settings);
+      !own.stage_data.empty())
+    settings.not_there.push_back("stage_dp=" + values_by_key(own)["stage_dp"] +
+                                 ": the stages of a framework have equally many devices");
   if (!same_micro_batches)
     settings.not_there.push_back("micro_batches=" + std::to_string(file.settings.micro_batches) + ": the nearest is " +
                                  std::to_string(nearest.settings.micro_batches));

@@ -17,7 +17,7 @@ double microseconds(Nanoseconds time) { return static_cast<double>(time) / 1000;
 std::string value_of(const Parallelism& parallelism, const std::string& key) {
   const std::map<std::string, std::string> values = values_by_key(parallelism);
   const auto found = values.find(key);
-  return found == values.end() ? "1" : found->second;
+  return found != values.end() ? found->second : key == "stage_dp" ? "equal" : "1";
 }
 
 const char* name_of(LookedAt::Outcome outcome) {
@@ -54,7 +54,8 @@ std::string seconds(Nanoseconds time) { return time_text(time); }
 
 Explanation best_by_value(const SettingsSearchResult& result, const std::string& setting) {
   const std::string key = setting.substr(0, setting.find('='));
-  static const Vector<std::string> keys = {"tp", "pp", "vp", "dp", "cp", "ep", "micro_batch", "sharding", "recompute"};
+  static const Vector<std::string> keys = {"tp", "pp", "vp",          "dp",       "stage_dp",
+                                           "cp", "ep", "micro_batch", "sharding", "recompute"};
   if (std::find(keys.begin(), keys.end(), key) == keys.end())
     throw InputError("--why " + setting + ": unknown setting" + suggestion(key, keys));
   std::map<std::pair<size_t, std::string>, const LookedAt*> best;  // numbers in their order

@@ -54,11 +54,17 @@ std::string search_to_text(const SettingsSearchResult& result) {
 std::string what_would_fit(const GraphAndTopology& files, const CostOptions& costs,
                            const SettingsSearchOptions& options, const std::atomic<bool>& stop) {
   std::string text;
-  for (const char* const key : {"micro_batch", "recompute", "sharding", "vp", "dp", "cp", "pp", "tp"}) {
-    if (!options.given.contains(key)) continue;
+  for (const char* const key : {"micro_batch", "recompute", "sharding", "vp", "stage_dp", "dp", "cp", "pp", "tp"}) {
+    const bool follows = (key == std::string("dp") || key == std::string("pp")) && options.given.contains("stage_dp");
+    if (!options.given.contains(key) || follows) continue;
     SettingsSearchOptions open = options;
     open.given.erase(key);
     if (key == std::string("recompute")) open.pinned.recompute_layers = 0;
+    if (key == std::string("stage_dp")) {
+      open.given.erase("pp");
+      open.given.erase("dp");
+      open.pinned.stage_data.clear();
+    }
     open.top = 1;
     try {
       const SettingsSearchResult found = search_settings(files.graph, files.topology, costs, open, stop);

@@ -80,6 +80,9 @@ Vector<Parallelism> neighbours(const Parallelism& own, int layers) {
     change(other);
     if (other.pipeline == 1) other.chunks = 1;
     if (other.pipeline != own.pipeline || other.chunks != own.chunks) other.layers.clear();
+    if (other.pipeline != own.pipeline || other.chunks != own.chunks || other.of_layer() != own.of_layer())
+      other.stage_data.clear();
+    if (other.stage_data != own.stage_data) other.layers.clear();
     result.push_back(std::move(other));
   };
   const auto add_next = [&](int Parallelism::*degree) {
@@ -92,6 +95,7 @@ Vector<Parallelism> neighbours(const Parallelism& own, int layers) {
   add_next(&Parallelism::expert);
   if (framework || own.context > 1) add_next(&Parallelism::context);  // else few devices stand for others: slow
   for (const int chunks : next_chunks(own, layers)) add([&](Parallelism& other) { other.chunks = chunks; });
+  if (!own.stage_data.empty()) add([](Parallelism& other) { other.stage_data.clear(); });
   add([](Parallelism& other) { other.micro_batch *= 2; });
   if (own.micro_batch % 2 == 0) add([](Parallelism& other) { other.micro_batch /= 2; });
   for (const Synchronization sharding : {Synchronization::all_reduce, Synchronization::sharded_optimizer,

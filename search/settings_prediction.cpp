@@ -43,19 +43,12 @@ void set_memory(SettingsPrediction& prediction, const Topology& topology, Simula
 }  // namespace
 
 Parallelism completed(Parallelism parallelism, const Graph& graph, const Topology& topology) {
-  const int model = parallelism.of_layer() * parallelism.pipeline, devices = topology.devices.count();
-  const auto fail = [&](const std::string& what) { throw InputError(to_string(parallelism) + ": " + what); };
-  if (devices % model != 0)
-    fail(product_of_degrees(parallelism) + " does not divide the " + std::to_string(devices) + " devices");
-  if (parallelism.data > 0 && parallelism.data != devices / model)
-    fail("the " + std::to_string(devices) + " devices make dp " + std::to_string(devices / model));
-  parallelism.data = devices / model;
-  if (graph.batch_size % parallelism.data != 0)
-    fail("dp does not divide the batch of " + std::to_string(graph.batch_size) + " samples");
-  const int64_t samples = graph.batch_size / parallelism.data;
-  if (parallelism.micro_batch == 0) parallelism.micro_batch = samples;
-  if (samples % parallelism.micro_batch != 0)
-    fail("micro_batch does not divide the " + std::to_string(samples) + " samples of a data-parallel group");
+  const std::string given = to_string(parallelism);
+  try {
+    complete(parallelism, graph.batch_size, topology.devices.count());
+  } catch (const InputError& error) {
+    throw InputError(given + ": " + error.what());
+  }
   return parallelism;
 }
 
@@ -106,11 +99,10 @@ Vector<StageTimes> stage_times(const Parallelism& parallelism, const Graph& grap
   const auto sample = simulated_micro_batches(settings, own, micro_batches_of(own, graph), Extrapolation::steady);
   const Vector<StageTimes> of_devices = times_of_devices(*sample, settings.topology().devices.count());
   Vector<StageTimes> result(own.pipeline);
-  const Vector<DeviceId> order = settings.topology().by_links();
-  for (const int place : order.indices()) {
-    StageTimes& stage = result[place / (own.of_layer() * settings.groups())];
-    if (const StageTimes& one = of_devices[order[place]]; one.busy() > stage.busy()) stage = one;
-  }
+  const Vector<int> stage_of = settings.stages_of_devices();
+  for (const DeviceId device : of_devices.indices())
+    if (StageTimes& stage = result[stage_of[device]]; of_devices[device].busy() > stage.busy())
+      stage = of_devices[device];
   const Vector<int> layers = layers_of_stages(own, transformer_layers(graph).count());
   for (const int stage : layers.indices()) result[stage].layers = layers[stage];
   return result;

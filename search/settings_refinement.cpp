@@ -126,7 +126,8 @@ int smallest_shard_group(const Parallelism& parallelism, int devices_of_node) {
 SettingsPrediction refined(const SettingsPrediction& plan, const SettingsRefinement& refinement, int64_t& simulated) {
   SettingsPrediction best = plan;
   const Parallelism& settings = plan.parallelism;
-  if (refinement.chunks && settings.pipeline > 1) best = with_ends_alone(best, refinement, simulated);
+  if (refinement.chunks && settings.pipeline > 1 && settings.stage_data.empty())
+    best = with_ends_alone(best, refinement, simulated);
   if (refinement.recomputation && settings.recompute == Recomputation::full && settings.recompute_layers == 0)
     best = with_less_recomputation(best, refinement, simulated);
   if (refinement.borders && settings.pipeline > 1 && best.parallelism.chunks == 1)

@@ -116,6 +116,7 @@ Vector<Baseline> baselines_of_settings(const Parallelism& parallelism, const Str
   data_parallel.expert_tensor = 0;
   data_parallel.pipeline = data_parallel.chunks = 1;
   data_parallel.layers.clear();
+  data_parallel.stage_data.clear();
   data_parallel.data = devices;
   data_parallel.micro_batch = file.graph.batch_size / samples;
   const auto evaluate = [&](Evaluator& evaluator, const Strategy& strategy) {

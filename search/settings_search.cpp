@@ -12,6 +12,7 @@
 #include "search/optimizer/baselines/megatron.h"
 #include "search/optimizer/device_nodes.h"
 #include "search/optimizer/search_control.h"
+#include "search/optimizer/stage_widths.h"
 #include "search/settings_refinement.h"
 
 namespace ff {
@@ -121,10 +122,7 @@ ShapeCosts costs_of_shape(const Parallelism& parallelism, const Graph& graph, co
     result.further.push_back(kept_for_backward(details.tasks, needs.plans[device]) + needs.kept_workspaces[device]);
     result.sharded.push_back(needs.parameters[device] - with_sharded_optimizer[device]);
   }
-  result.stage.resize(simulated.devices.size());
-  const Vector<DeviceId> order = simulated.by_links();
-  const int of_stage = parallelism.of_layer() * settings.groups();
-  for (const int place : order.indices()) result.stage[order[place]] = place / of_stage;
+  result.stage = settings.stages_of_devices();
   result.stages.resize(parallelism.pipeline);
   const Vector<int> layers = layers_of_chunks(parallelism, transformer_layers(graph).count());
   for (const int s : result.stages.indices()) result.stages[s].layers = layers[s];
@@ -241,8 +239,9 @@ class SettingsSearch {
     Nanoseconds estimate = 0;
     bool in_groups = false;  // of one shape, the settings that have a shard group
   };
-  // tp, pp, cp, ep, etp, samples of a micro-batch, recomputation, sharded gradients or parameters, among how many ranks
-  using Shape = std::tuple<int, int, int, int, int, int64_t, Recomputation, Synchronization, int>;
+  // tp, pp, cp, ep, etp, samples of a micro-batch, recomputation, sharded gradients or parameters, among how many
+  // ranks, groups of each stage
+  using Shape = std::tuple<int, int, int, int, int, int64_t, Recomputation, Synchronization, int, Vector<int>>;
 
   bool given(const char* key) const { return options_.given.contains(key); }
 
@@ -282,7 +281,9 @@ class SettingsSearch {
   Vector<int> chunks(const Parallelism& parallelism) const {
     if (given("vp")) return {options_.pinned.chunks};
     Vector<int> result = {1};
-    if (parallelism.pipeline == 1 || micro_batches_of(parallelism, graph_) % parallelism.pipeline != 0) return result;
+    if (parallelism.pipeline == 1 || !parallelism.stage_data.empty() ||
+        micro_batches_of(parallelism, graph_) % parallelism.pipeline != 0)
+      return result;
     for (int chunks = 2; chunks <= most_chunks && chunks * parallelism.pipeline <= layers_; ++chunks)
       if (layers_ % parallelism.pipeline == 0 ? layers_ % (chunks * parallelism.pipeline) == 0
                                               : most_layers(parallelism, chunks) == most_layers(parallelism, 1))
@@ -317,8 +318,18 @@ class SettingsSearch {
     return sizes;
   }
 
+  // Such that the groups of every stage divide them.
+  Vector<int64_t> micro_batch_sizes(const Parallelism& parallelism) const {
+    Vector<int64_t> sizes;
+    for (const int64_t size : micro_batch_sizes(graph_.batch_size / parallelism.data, parallelism.pipeline))
+      if (std::all_of(parallelism.stage_data.begin(), parallelism.stage_data.end(),
+                      [&](int groups) { return size * parallelism.data % groups == 0; }))
+        sizes.push_back(size);
+    return sizes;
+  }
+
   int64_t smallest_micro_batch(const Parallelism& parallelism) const {
-    const Vector<int64_t> sizes = micro_batch_sizes(graph_.batch_size / parallelism.data, parallelism.pipeline);
+    const Vector<int64_t> sizes = micro_batch_sizes(parallelism);
     return *std::min_element(sizes.begin(), sizes.end());
   }
 
@@ -378,14 +389,11 @@ class SettingsSearch {
         if (devices % (tensor * context) != 0 ||
             (given("tp") ? tensor != options_.pinned.tensor : tensor > most_tensor))
           continue;
-        for (int pipeline = 1; pipeline <= std::min(layers_, devices / tensor / context); ++pipeline) {
-          if (devices / tensor / context % pipeline != 0) continue;
-          Parallelism shape = options_.pinned;
-          shape.tensor = tensor, shape.context = context, shape.pipeline = pipeline, shape.chunks = 1;
-          shape.data = devices / shape.of_layer() / pipeline;
-          for (const Parallelism& one : with_micro_batches(shape))
+        Parallelism shape = options_.pinned;
+        shape.tensor = tensor, shape.context = context, shape.chunks = 1;
+        for (const Parallelism& stages : with_stages(shape, devices / tensor / context))
+          for (const Parallelism& one : with_micro_batches(stages))
             shapes[{tensor, context, one.expert, one.expert_tensor, one.micro_batch}].push_back(one);
-        }
       }
     for (auto& [key, of_key] : shapes) {
       if (ended()) {
@@ -394,6 +402,27 @@ class SettingsSearch {
       }
       add_bounded(of_key);
     }
+  }
+
+  // With as many stages of equally many groups as divide these, and with stages of different width.
+  Vector<Parallelism> with_stages(Parallelism shape, int groups) const {
+    Vector<Parallelism> result;
+    for (int pipeline = 1; pipeline <= std::min(layers_, groups); ++pipeline) {
+      if (groups % pipeline != 0 || !shape.stage_data.empty()) continue;
+      shape.pipeline = pipeline;
+      shape.data = groups / pipeline;
+      result.push_back(shape);
+    }
+    if (shape.framework != "none" || experts_ > 1 || options_.pinned.chunks > 1) return result;
+    const Vector<Vector<int>> ways =
+        shape.stage_data.empty() ? stage_widths(topology_, shape.of_layer()) : Vector<Vector<int>>{shape.stage_data};
+    for (const Vector<int>& widths : ways) {
+      shape.stage_data = widths;
+      shape.pipeline = widths.count();
+      shape.data = *std::max_element(widths.begin(), widths.end());
+      if (shape.pipeline <= layers_) result.push_back(shape);
+    }
+    return result;
   }
 
   // None where the shape is not what is given, or its groups do not divide the batch.
@@ -409,7 +438,7 @@ class SettingsSearch {
       if (!given("overlap_param_gather")) shape.overlaps_gathers = overlaps_reductions(shape);  // which it needs
     }
     Vector<Parallelism> result;
-    for (const int64_t size : micro_batch_sizes(graph_.batch_size / shape.data, shape.pipeline)) {
+    for (const int64_t size : micro_batch_sizes(shape)) {
       shape.micro_batch = size;
       for (const auto& [parts, tensor] : expert_degrees(shape)) {
         shape.expert = parts, shape.expert_tensor = tensor;
@@ -461,9 +490,10 @@ class SettingsSearch {
                           (given("sharding") || shape.ranks_of_parameters() == 1 ? 1
                            : shape.pipeline > 1                                  ? 2
                                                                                  : 4);
-      const double fill = static_cast<double>(shape.pipeline - 1) / of_stage.back();
-      const double bound = (micro_batches_of(shape, graph_) + fill) * static_cast<double>(known->busy) /
-                           (shape.of_layer() * shape.pipeline);
+      // Where stages differ in width they may differ in time, too: then without the time that fills the pipeline.
+      const double fill = shape.stage_data.empty() ? static_cast<double>(shape.pipeline - 1) / of_stage.back() : 0;
+      const double bound = (micro_batches_of(shape, graph_) + fill) * static_cast<double>(known->busy) * shape.data /
+                           topology_.devices.count();
       add(static_cast<Nanoseconds>(bound), {shape});
     }
   }
@@ -475,8 +505,8 @@ class SettingsSearch {
     if (own.synchronization == Synchronization::sharded_optimizer) own.synchronization = Synchronization::all_reduce;
     if (!is_sharded(own.synchronization)) own.shard_group = 0;
     if (!given("layers") || own.pipeline != own.layers.count()) own.layers.clear();
-    const Shape shape{own.tensor,      own.pipeline,  own.context,         own.expert,     own.expert_tensor,
-                      own.micro_batch, own.recompute, own.synchronization, own.shard_group};
+    const Shape shape{own.tensor,      own.pipeline,  own.context,         own.expert,      own.expert_tensor,
+                      own.micro_batch, own.recompute, own.synchronization, own.shard_group, own.stage_data};
     const auto found = shapes_.find(shape);
     if (found != shapes_.end()) return found->second ? &*found->second : nullptr;
     if (ended()) {

@@ -18,7 +18,7 @@ struct SettingsSearchProgress {
 
 struct SettingsSearchOptions {
   Parallelism pinned;           // what stays as it is: the keys of `given`, attention and framework
-  std::set<std::string> given;  // tp, pp, vp, dp, cp, ep, micro_batch, sharding, recompute
+  std::set<std::string> given;  // tp, pp, vp, dp, stage_dp, cp, ep, micro_batch, sharding, recompute
   int micro_batches = 0;        // of a data-parallel group; 0: any number
   int top = 10;                 // how many of the fastest are looked for
   double budget_s = 0;          // 0: none

@@ -46,10 +46,19 @@ SimulatedSettings::SimulatedSettings(const Parallelism& parallelism, const Graph
                                      ParameterLoads* loads)
     : costs_(with_conventions(costs, parallelism, graph.batch_size)),
       plan_(plan_of_some(parallelism, graph, topology, loads)), strategy_(std::move(plan_.plan.strategy)),
-      groups_(parallelism.data / (plan_.replicas ? plan_.replicas->count : 1)) {
+      simulated_(parallelism) {
+  if (plan_.replicas) simulated_ = simulated_.part(plan_.replicas->count);
   if (recompute) plan_.plan.settings.recompute = *recompute;
   Loaded one = load(files_of(plan_, 1), costs_);
   plan_.replicas = with_stand_ins(one.problem(), parallelism, strategy_);
+}
+
+Vector<int> SimulatedSettings::stages_of_devices() const {
+  const Vector<DeviceId> order = topology().by_links();
+  const Vector<int> stages = stages_of_places(simulated_);
+  Vector<int> result(order.size(), 0);
+  for (const int place : order.indices()) result[order[place]] = stages[place];
+  return result;
 }
 
 SimulatedSettings::Iteration::Iteration(const SimulatedSettings& settings, int micro_batches)

@@ -24,7 +24,9 @@ class SimulatedSettings {
   const Strategy& strategy() const { return strategy_; }  // of one micro-batch
   const Topology& topology() const { return plan_.topology; }
   const Replicas* replicas() const { return plan_.replicas.get(); }  // null: each device is simulated
-  int groups() const { return groups_; }                             // that are simulated
+  // As many times the devices of a group are simulated. With stages of different width, of those with most groups.
+  int groups() const { return simulated_.data; }
+  Vector<int> stages_of_devices() const;  // [device]
   int64_t devices_alike(DeviceId device) const { return plan_.replicas ? plan_.replicas->devices_alike(device) : 1; }
 
   // With so many micro-batches.
@@ -46,7 +48,7 @@ class SimulatedSettings {
   const CostOptions costs_;
   FoldedPlan plan_;
   Strategy strategy_;
-  int groups_ = 1;
+  Parallelism simulated_;  // with the groups that are simulated
 };
 
 // How the time of many micro-batches follows from that of few.

@@ -12,12 +12,20 @@
 namespace ff {
 namespace {
 
-// [group]: its devices, stage by stage (parallelism.h says how ranks are numbered).
+// [group]: its devices, stage by stage (parallelism.h says how ranks are numbered). Where stages have different numbers
+// of groups, as many of each as together compute the same samples.
 Vector<Vector<DeviceId>> data_parallel_groups(const Parallelism& parallelism, const Topology& topology) {
-  const int of_layer = parallelism.of_layer(), data = parallelism.data;
-  Vector<Vector<DeviceId>> groups(data);
+  const int parts = parallelism.equal_parts();
+  Vector<Vector<DeviceId>> groups(parts);
   const Vector<DeviceId> order = topology.by_links();
-  for (const int rank : order.indices()) groups[rank / of_layer % data].push_back(order[rank]);
+  int begin = 0;
+  for (int stage = 0; stage < parallelism.pipeline; ++stage) {
+    const int of_part = parallelism.of_layer() * parallelism.groups_of_stage(stage) / parts;
+    for (Vector<DeviceId>& group : groups) {
+      group.insert(group.end(), order.begin() + begin, order.begin() + begin + of_part);
+      begin += of_part;
+    }
+  }
   return groups;
 }
 
@@ -27,12 +35,15 @@ using Exchanging = Vector<std::pair<int, int>>;
 
 // Those of one micro-batch: the others are alike. Nothing where groups exchange more than parameters, or those that
 // split the experts anything with others.
-std::optional<Exchanging> exchanging_places(Parallelism two, const Graph& graph, const Topology& topology,
-                                            const Vector<Vector<DeviceId>>& groups) {
-  const int of_experts = two.groups_of_experts();
-  two.data = 2 * of_experts;
+std::optional<Exchanging> exchanging_places(const Parallelism& parallelism, const Graph& graph,
+                                            const Topology& topology, const Vector<Vector<DeviceId>>& groups) {
+  const int of_experts = parallelism.groups_of_experts(), compared = 2 * of_experts;
+  Parallelism two = parallelism.part(parallelism.equal_parts());
+  const Vector<int> stage_of = stages_of_places(two);
+  two.data *= compared;
+  for (int& of_stage : two.stage_data) of_stage *= compared;
   Vector<DeviceId> devices;
-  for (int g = 0; g < two.data; ++g) devices.insert(devices.end(), groups[g].begin(), groups[g].end());
+  for (int g = 0; g < compared; ++g) devices.insert(devices.end(), groups[g].begin(), groups[g].end());
   std::sort(devices.begin(), devices.end());
   const Topology of_two = topology.with_devices(devices);
   const Graph with_two = with_batch_size(graph, two.data * two.micro_batch, "graph");
@@ -49,7 +60,7 @@ std::optional<Exchanging> exchanging_places(Parallelism two, const Graph& graph,
   Exchanging result;
   for (int a = 0; a < of_experts * size; ++a)
     for (int b = 0; b < of_experts * size; ++b)
-      if (a != b && a % size / two.of_layer() == b % size / two.of_layer()) result.emplace_back(a, b);
+      if (a != b && stage_of[a % size] == stage_of[b % size]) result.emplace_back(a, b);
   TaskGraphBuilder builder(with_two);
   for (const int e : builder.edges().indices())
     for (const auto pairs = builder.pairs(e, strategy); const BlockPair& pair : *pairs) {
@@ -74,13 +85,14 @@ std::optional<Exchanging> exchanging_places(Parallelism two, const Graph& graph,
 // Devices among which parameters are synchronized: those of a stage with the same tensor-parallel rank, and those with
 // the same experts; all of a stage, and all of the first and the last stage, which may share an embedding.
 Vector<Vector<DeviceId>> parameter_holders(const Parallelism& parallelism, const Vector<Vector<DeviceId>>& groups) {
-  const int of_layer = parallelism.of_layer();
+  const Vector<int> stage_of = stages_of_places(parallelism.part(parallelism.equal_parts()));
   Vector<Vector<DeviceId>> holders;
   Vector<DeviceId> first_and_last;
   for (int stage = 0; stage < parallelism.pipeline; ++stage) {
     Vector<DeviceId> all;
     for (const Vector<DeviceId>& group : groups)
-      all.insert(all.end(), group.begin() + stage * of_layer, group.begin() + (stage + 1) * of_layer);
+      for (const int place : group.indices())
+        if (stage_of[place] == stage) all.push_back(group[place]);
     const auto add_every = [&](int apart) {
       for (int first = 0; first < apart; ++first) {
         Vector<DeviceId>& some = holders.emplace_back();
@@ -219,10 +231,10 @@ Vector<Vector<DeviceId>> sets_of(const Vector<Vector<DeviceId>>& groups, int sim
   return sets;
 }
 
-FoldedPlan fold(Parallelism parallelism, const Graph& graph, const std::shared_ptr<const Topology>& topology,
+FoldedPlan fold(const Parallelism& parallelism, const Graph& graph, const std::shared_ptr<const Topology>& topology,
                 const Vector<Vector<DeviceId>>& sets, std::shared_ptr<CommunicationModel> communication) {
   const int count = sets.count();
-  parallelism.data /= count;
+  Parallelism of_set = parallelism.part(count);
   Vector<int> places;  // of the first set, by device
   for (const int place : sets[0].indices()) places.push_back(place);
   std::sort(places.begin(), places.end(), [&](int a, int b) { return sets[0][a] < sets[0][b]; });
@@ -234,7 +246,7 @@ FoldedPlan fold(Parallelism parallelism, const Graph& graph, const std::shared_p
     for (const Vector<DeviceId>& set : sets) devices.push_back(set[place]);
   }
   FoldedPlan result{with_batch_size(graph, graph.batch_size / count, "graph"), topology->with_devices(kept), {}, {}};
-  result.plan = plan_of(parallelism, result.graph, result.topology);
+  result.plan = plan_of(of_set, result.graph, result.topology);
   result.replicas = std::make_shared<const Replicas>(std::move(replicas));
   return result;
 }
@@ -267,7 +279,7 @@ const Vector<ParameterLoads::Load>& ParameterLoads::of(CollectiveKind kind, cons
 
 std::optional<FoldedPlan> folded(const Parallelism& parallelism, const Graph& graph, const Topology& topology,
                                  ParameterLoads& loads) {
-  const int data = parallelism.data;
+  const int data = parallelism.equal_parts();
   const int least = parallelism.groups_of_experts();  // these exchange tokens
   if (data == least || data % least != 0 || parallelism.synchronization == Synchronization::parameter_server)
     return std::nullopt;

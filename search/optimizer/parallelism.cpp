@@ -38,6 +38,7 @@ const Vector<std::string>& keys() {
                                           "early_stop",
                                           "compile",
                                           "shard_group",
+                                          "stage_dp",
                                           "overlap_grad_reduce",
                                           "overlap_param_gather",
                                           "tp_comm_overlap",
@@ -100,14 +101,20 @@ Vector<int> layer_of_operators(const Graph& graph, const Vector<OperatorId>& lay
 }
 
 // "5:6:6:7"
-Vector<int> numbers_of_layers(const std::string& text) {
+Vector<int> numbers(const std::string& key, const std::string& text, int64_t least) {
   Vector<int> result;
   for (size_t begin = 0; begin <= text.size();) {
     const size_t end = std::min(text.find(':', begin), text.size());
-    result.push_back(static_cast<int>(number("layers", text.substr(begin, end - begin), 0)));
+    result.push_back(static_cast<int>(number(key, text.substr(begin, end - begin), least)));
     begin = end + 1;
   }
   return result;
+}
+
+std::string colon_separated(const Vector<int>& numbers) {
+  std::string text;
+  for (const int number : numbers) text += (text.empty() ? "" : ":") + std::to_string(number);
+  return text;
 }
 
 constexpr int least_known = 3;  // layers with which it is known what is beside them: they are as long as neighbours
@@ -311,7 +318,42 @@ bool overlaps_by_default(const Parallelism& parallelism) {
   return parallelism.pipeline == 1 && !may_replicate_length(parallelism);
 }
 
+// Stages and groups follow from stage_dp; where they are given, too, they must be these.
+void set_stages_of_own_width(Parallelism& parallelism, bool pipeline_given, bool data_given) {
+  const Vector<int>& groups = parallelism.stage_data;
+  const std::string text = "stage_dp=" + colon_separated(groups);
+  if (pipeline_given && parallelism.pipeline != groups.count())
+    throw InputError("pp=" + std::to_string(parallelism.pipeline) + ": " + text + " has " +
+                     std::to_string(groups.count()) + " stages");
+  parallelism.pipeline = groups.count();
+  const int most = *std::max_element(groups.begin(), groups.end());
+  if (data_given && parallelism.data != most)
+    throw InputError("dp=" + std::to_string(parallelism.data) + ": the largest of " + text + " is " +
+                     std::to_string(most));
+  parallelism.data = most;
+  if (std::all_of(groups.begin(), groups.end(), [&](int one) { return one == most; })) {
+    parallelism.stage_data.clear();
+    return;
+  }
+  if (parallelism.framework != "none")
+    throw InputError(text + ": framework=" + parallelism.framework + " has equally many devices in each stage");
+  if (parallelism.chunks > 1) throw InputError(text + ": stages of different width have one chunk of layers, vp=1");
+  if (parallelism.expert > 1 || parallelism.expert_tensor > 0)
+    throw InputError(text + ": experts are not divided (ep, etp) over stages of different width");
+}
+
 }  // namespace
+
+int Parallelism::equal_parts() const {
+  return std::accumulate(stage_data.begin(), stage_data.end(), data, [](int a, int b) { return std::gcd(a, b); });
+}
+
+Parallelism Parallelism::part(int parts) const {
+  Parallelism result = *this;
+  result.data /= parts;
+  for (int& groups : result.stage_data) groups /= parts;
+  return result;
+}
 
 std::string_view name_of(Recomputation recomputation) { return recomputation_names[static_cast<int>(recomputation)]; }
 
@@ -339,7 +381,8 @@ bool overlaps_reductions(const Parallelism& parallelism) {
 Parallelism parse_parallelism(const std::string& text) {
   Parallelism result;
   bool sequence_parallel = true;
-  for (const auto& [key, value] : split(text)) {
+  const std::map<std::string, std::string> values = split(text);
+  for (const auto& [key, value] : values) {
     if (key == "tp") result.tensor = static_cast<int>(number(key, value));
     else if (key == "pp") result.pipeline = static_cast<int>(number(key, value));
     else if (key == "vp") result.chunks = static_cast<int>(number(key, value));
@@ -364,7 +407,8 @@ Parallelism parse_parallelism(const std::string& text) {
     else if (key == "early_stop") result.early_stop = one_of(key, value, {"on", "off"}) == "on";
     else if (key == "compile") result.compiled = one_of(key, value, {"on", "off"}) == "on";
     else if (key == "loss") result.fused_loss = one_of(key, value, {"unfused", "fused"}) == "fused";
-    else if (key == "layers") result.layers = numbers_of_layers(value);
+    else if (key == "layers") result.layers = numbers(key, value, 0);
+    else if (key == "stage_dp") result.stage_data = numbers(key, value, 1);
     else if (key == "recompute_layers") result.recompute_layers = static_cast<int>(number(key, value));
     else if (key == "framework")
       result.framework =
@@ -424,6 +468,7 @@ Parallelism parse_parallelism(const std::string& text) {
       throw InputError(std::string(fusion.key) +
                        ": says which kernels a framework has, and framework is none of megatron, deepspeed, fsdp, "
                        "composer, scaling");
+  if (!result.stage_data.empty()) set_stages_of_own_width(result, values.contains("pp"), values.contains("dp"));
   if (result.chunks > 1 && result.pipeline == 1) throw InputError("vp: chunks of layers need stages, pp above 1");
   return result;
 }
@@ -437,6 +482,7 @@ std::optional<Precision> precision_of_settings(const std::string& text) {
 std::set<std::string> keys_of_parallelism(const std::string& text) {
   std::set<std::string> result;
   for (const auto& [key, value] : split(text)) result.insert(key);
+  if (result.contains("stage_dp")) result.insert({"pp", "dp"});
   return result;
 }
 
@@ -555,6 +601,7 @@ std::string to_string(const Parallelism& parallelism) {
   std::string text = "tp=" + std::to_string(parallelism.tensor) + ",pp=" + std::to_string(parallelism.pipeline) +
                      ",vp=" + std::to_string(parallelism.chunks) + ",dp=" + std::to_string(parallelism.data) +
                      ",micro_batch=" + std::to_string(parallelism.micro_batch);
+  if (!parallelism.stage_data.empty()) text += ",stage_dp=" + colon_separated(parallelism.stage_data);
   if (parallelism.context > 1) text += ",cp=" + std::to_string(parallelism.context);
   if (parallelism.expert > 1) text += ",ep=" + std::to_string(parallelism.expert);
   if ((parallelism.expert > 1 && parallelism.tensor > 1) || parallelism.of_expert() != parallelism.tensor)
@@ -566,8 +613,7 @@ std::string to_string(const Parallelism& parallelism) {
   text += ",recompute=" + std::string(name_of(nothing ? Recomputation::none : parallelism.recompute));
   if (parallelism.recompute_layers > 0) text += ",recompute_layers=" + std::to_string(parallelism.recompute_layers);
   if (!parallelism.early_stop) text += ",early_stop=off";
-  for (const int chunk : parallelism.layers.indices())
-    text += (chunk == 0 ? ",layers=" : ":") + std::to_string(parallelism.layers[chunk]);
+  if (!parallelism.layers.empty()) text += ",layers=" + colon_separated(parallelism.layers);
   if (parallelism.attention != "fused") text += ",attention=" + parallelism.attention;
   if (parallelism.fused_loss) text += ",loss=fused";
   if (!parallelism.compiled) text += ",compile=off";
@@ -641,6 +687,14 @@ Vector<int> layers_of_stages(const Parallelism& parallelism, int layers) {
   return of_stage;
 }
 
+Vector<int> stages_of_places(const Parallelism& parallelism) {
+  Vector<int> result;
+  for (int stage = 0; stage < parallelism.pipeline; ++stage)
+    result.resize(result.size() + static_cast<size_t>(parallelism.of_layer() * parallelism.groups_of_stage(stage)),
+                  stage);
+  return result;
+}
+
 std::string product_of_degrees(const Parallelism& parallelism) {
   return parallelism.context > 1 ? "tp x cp x pp" : "tp x pp";
 }
@@ -649,28 +703,55 @@ Vector<int> layer_or_none_of_operators(const Graph& graph) {
   return layer_or_none_of_operators(graph, transformer_layers(graph));
 }
 
-ParallelPlan plan_of(Parallelism& parallelism, const Graph& graph, const Topology& topology) {
-  const Vector<OperatorId> layers = transformer_layers(graph);
-  if (layers.empty())
-    throw InputError("the graph \"" + graph.name + "\" has no multi_head_attention: the settings are for transformers");
-  const int devices = topology.devices.count(), model = parallelism.of_layer() * parallelism.pipeline;
+namespace {
+
+void check_stages_of_own_width(Parallelism& parallelism, int devices) {
+  parallelism.data = *std::max_element(parallelism.stage_data.begin(), parallelism.stage_data.end());
+  const int taken = stages_of_places(parallelism).count();
+  if (taken != devices)
+    throw InputError("stage_dp=" + colon_separated(parallelism.stage_data) + ": with " +
+                     std::to_string(parallelism.of_layer()) + " devices a group these are " + std::to_string(taken) +
+                     " devices, the topology has " + std::to_string(devices));
+}
+
+void set_data_degree(Parallelism& parallelism, int devices) {
+  const int model = parallelism.of_layer() * parallelism.pipeline;
   const std::string product = product_of_degrees(parallelism) + " = " + std::to_string(model);
   expect_divisible(devices, model, product + " does not divide the " + std::to_string(devices) + " devices");
   if (parallelism.data > 0 && parallelism.data != devices / model)
     throw InputError("dp=" + std::to_string(parallelism.data) + ": " + std::to_string(devices) + " devices and " +
                      product + " make it " + std::to_string(devices / model));
   parallelism.data = devices / model;
-  check_heads(graph, parallelism.tensor);
-  check_context(graph, parallelism.context);
-  check_experts(graph, parallelism);
-  const int64_t batch = graph.batch_size;
+}
+
+}  // namespace
+
+void complete(Parallelism& parallelism, int64_t batch, int devices) {
+  if (parallelism.stage_data.empty()) set_data_degree(parallelism, devices);
+  else check_stages_of_own_width(parallelism, devices);
   expect_divisible(
       batch, parallelism.data,
       "the batch of " + std::to_string(batch) + " samples is not divisible by dp=" + std::to_string(parallelism.data));
-  if (parallelism.micro_batch == 0) parallelism.micro_batch = batch / parallelism.data;
-  expect_divisible(batch / parallelism.data, parallelism.micro_batch,
+  const int64_t of_group = batch / parallelism.data;
+  if (parallelism.micro_batch == 0) parallelism.micro_batch = of_group;
+  expect_divisible(of_group, parallelism.micro_batch,
                    "micro_batch=" + std::to_string(parallelism.micro_batch) + " does not divide the " +
-                       std::to_string(batch / parallelism.data) + " samples of each data-parallel group");
+                       std::to_string(of_group) + " samples of each data-parallel group");
+  const int64_t samples = parallelism.micro_batch * parallelism.data;
+  for (const int groups : parallelism.stage_data)
+    expect_divisible(samples, groups,
+                     "stage_dp: " + std::to_string(groups) + " groups do not divide the " + std::to_string(samples) +
+                         " samples of a micro-batch");
+}
+
+ParallelPlan plan_of(Parallelism& parallelism, const Graph& graph, const Topology& topology) {
+  const Vector<OperatorId> layers = transformer_layers(graph);
+  if (layers.empty())
+    throw InputError("the graph \"" + graph.name + "\" has no multi_head_attention: the settings are for transformers");
+  complete(parallelism, graph.batch_size, topology.devices.count());
+  check_heads(graph, parallelism.tensor);
+  check_context(graph, parallelism.context);
+  check_experts(graph, parallelism);
   check_chunks(parallelism, layers.count());
   const Vector<PlaceOfLayer> places = places_of_layers(layers_of_chunks(parallelism, layers.count()));
   const Vector<int> chunk_of = chunk_of_operators(graph, layers, places, parallelism.pipeline * parallelism.chunks);
@@ -678,7 +759,7 @@ ParallelPlan plan_of(Parallelism& parallelism, const Graph& graph, const Topolog
   plan.settings.synchronization = parallelism.synchronization;
   plan.settings.overlaps_reductions = overlaps_reductions(parallelism);
   if (parallelism.framework != "none") plan.settings.least_collective_size = 2;
-  plan.settings.micro_batches = static_cast<int>(batch / parallelism.data / parallelism.micro_batch);
+  plan.settings.micro_batches = static_cast<int>(graph.batch_size / parallelism.data / parallelism.micro_batch);
   if (parallelism.recompute == Recomputation::full)
     plan.settings.recompute = recomputation_of_layers(
         graph, layers, places, parallelism.recompute_layers > 0 ? parallelism.recompute_layers : layers.count());
@@ -687,13 +768,14 @@ ParallelPlan plan_of(Parallelism& parallelism, const Graph& graph, const Topolog
     plan.settings.recompute = recomputation_of_kinds(graph, layers, parallelism.recompute);
   const Graph of_micro_batch = graph_of_micro_batch(graph, plan.settings.micro_batches);
   const Vector<DeviceId> order = topology.by_links();
-  const int of_stage = parallelism.of_layer() * parallelism.data;
+  Vector<int> begin = {0};  // of stages, in this order
+  for (int stage = 0; stage < parallelism.pipeline; ++stage)
+    begin.push_back(begin.back() + parallelism.of_layer() * parallelism.groups_of_stage(stage));
   plan.strategy = tensor_parallel(
-      of_micro_batch,
-      {parallelism.tensor, parallelism.context, parallelism.data, parallelism.expert, parallelism.of_expert()},
+      of_micro_batch, {parallelism.tensor, parallelism.context, parallelism.expert, parallelism.of_expert()},
       [&](OperatorId op) {
-        const int chunk = chunk_of[op];
-        return std::span(order.begin() + (chunk % parallelism.pipeline) * of_stage, static_cast<size_t>(of_stage));
+        const int stage = chunk_of[op] % parallelism.pipeline;
+        return std::span(order.begin() + begin[stage], order.begin() + begin[stage + 1]);
       });
   return plan;
 }
@@ -718,18 +800,32 @@ class Places {
 
   // What is in front of the first layer and behind the last one may have chunks of its own: where all stages have
   // equally many then.
-  Places with_ends(Vector<DeviceId> first, Vector<DeviceId> last) const {
+  Places with_ends(Vector<DeviceId> first, Vector<DeviceId> last, int of_layer) const {
     sort_and_unique(first);
     sort_and_unique(last);
     Places result = *this;
-    if (first != places_[0].devices && is_stage(first)) result.places_.insert(result.places_.begin(), Place{first, 0});
-    if (last != places_.back().devices && is_stage(last)) result.places_.push_back({last, 0});
+    if (first != places_[0].devices && is_stage(first, of_layer))
+      result.places_.insert(result.places_.begin(), Place{first, 0});
+    if (last != places_.back().devices && is_stage(last, of_layer)) result.places_.push_back({last, 0});
     result.stages_.insert({result.places_[0].devices, result.places_.back().devices});
     return result.count() % result.stages() == 0 ? result : *this;
   }
 
   int stages() const { return static_cast<int>(std::ssize(stages_)); }
   int count() const { return places_.count(); }
+  // [stage]: groups of so many devices, where stages with one chunk each have different numbers of these, and all
+  // devices together. Empty: they have not.
+  Vector<int> groups_of_stages(int of_layer, int devices) const {
+    if (count() != stages()) return {};
+    Vector<int> groups;
+    for (const Place& place : places_) {
+      if (place.devices.count() % of_layer != 0) return {};
+      groups.push_back(place.devices.count() / of_layer);
+    }
+    const bool all_devices = std::accumulate(groups.begin(), groups.end(), 0) * of_layer == devices;
+    const bool equal = std::all_of(groups.begin(), groups.end(), [&](int one) { return one == groups[0]; });
+    return all_devices && !equal ? groups : Vector<int>();
+  }
   Vector<int> layers() const {
     Vector<int> result;
     for (const Place& place : places_) result.push_back(place.layers);
@@ -737,14 +833,14 @@ class Places {
   }
 
  private:
-  // One of layers, or one as large with other devices.
-  bool is_stage(const Vector<DeviceId>& devices) const {
+  // One of layers, or one of whole groups of other devices.
+  bool is_stage(const Vector<DeviceId>& devices, int of_layer) const {
     if (stages_.contains(devices)) return true;
-    return std::all_of(stages_.begin(), stages_.end(), [&](const Vector<DeviceId>& stage) {
-      return stage.size() == devices.size() && std::none_of(stage.begin(), stage.end(), [&](DeviceId one) {
-               return std::binary_search(devices.begin(), devices.end(), one);
-             });
-    });
+    return devices.count() % of_layer == 0 &&
+           std::all_of(stages_.begin(), stages_.end(), [&](const Vector<DeviceId>& stage) {
+             return std::none_of(stage.begin(), stage.end(),
+                                 [&](DeviceId one) { return std::binary_search(devices.begin(), devices.end(), one); });
+           });
   }
 
   Vector<Place> places_;
@@ -789,47 +885,86 @@ void set_nearest_recomputation(Parallelism& nearest, const Graph& graph, const V
   }
 }
 
-}  // namespace
-
-Parallelism nearest_parallelism(const Graph& graph, const Topology& topology, const Strategy& strategy,
-                                const StrategySettings& settings) {
-  Parallelism nearest;
+// How a strategy splits its layers.
+struct LayersOfStrategy {
+  Parallelism degrees;  // tensor, context, expert, expert_tensor
   Places places;
-  int64_t groups = 0;
-  int layers = 0;
+  int count = 0;
+};
+
+LayersOfStrategy layers_of(const Graph& graph, const Strategy& strategy) {
+  LayersOfStrategy result;
+  Parallelism& degrees = result.degrees;
   for (const OperatorId op : graph.operator_ids()) {
     const OperatorDefinition& definition = *graph.operators[op].definition;
     if (const int d = experts_dimension(definition); d >= 0) {
-      nearest.expert = std::max(nearest.expert, strategy[op].degrees[d]);
+      degrees.expert = std::max(degrees.expert, strategy[op].degrees[d]);
       if (definition.type() == "expert_linear")
         for (const int other : definition.dimensions().indices())
           if (other != d && definition.dimensions()[other].kind != DimensionKind::sample)
-            nearest.expert_tensor = std::max(nearest.expert_tensor, strategy[op].degrees[other]);
+            degrees.expert_tensor = std::max(degrees.expert_tensor, strategy[op].degrees[other]);
     }
     if (definition.type() != "multi_head_attention") continue;
-    ++layers;
+    ++result.count;
     const auto& dimensions = definition.dimensions();
     for (const int d : dimensions.indices()) {
-      if (dimensions[d].name == "head") nearest.tensor = std::max(nearest.tensor, strategy[op].degrees[d]);
-      if (dimensions[d].name == "length") nearest.context = std::max(nearest.context, strategy[op].degrees[d]);
+      if (dimensions[d].name == "head") degrees.tensor = std::max(degrees.tensor, strategy[op].degrees[d]);
+      if (dimensions[d].name == "length") degrees.context = std::max(degrees.context, strategy[op].degrees[d]);
     }
-    groups = std::max<int64_t>(groups, strategy[op].degrees[0]);
-    places.add_layer(strategy[op].devices);
+    result.places.add_layer(strategy[op].devices);
   }
-  if (layers == 0)
-    throw InputError("the graph \"" + graph.name + "\" has no multi_head_attention: settings are for transformers");
-  if (layers >= least_known) places = places.with_ends(strategy[0].devices, strategy.back().devices);
-  const int devices = topology.devices.count();
-  nearest.pipeline = places.stages();
-  while (nearest.tensor > 1 && devices % nearest.tensor != 0) --nearest.tensor;
-  while (nearest.context > 1 && devices % nearest.of_layer() != 0) --nearest.context;
-  while (nearest.pipeline > 1 &&
-         (devices % (nearest.of_layer() * nearest.pipeline) != 0 || most_chunks_of(layers) < nearest.pipeline))
-    --nearest.pipeline;
-  nearest.chunks = std::max(1, places.count() / nearest.pipeline);
-  if (nearest.pipeline == 1) nearest.chunks = 1;
+  return result;
+}
+
+// The number of stages nearest to the plan's (of two as near the smaller one) with which groups of equally many devices
+// are all devices, and divide the batch; one that does not, where none does.
+int nearest_stages(const Parallelism& degrees, int stages, int layers, int64_t batch, int devices) {
+  int nearest = 1;
+  bool divides_batch = false;
+  for (int pipeline = 1; pipeline <= std::min(most_chunks_of(layers), devices / degrees.of_layer()); ++pipeline) {
+    if (devices % (degrees.of_layer() * pipeline) != 0) continue;
+    const bool divides = batch % (devices / (degrees.of_layer() * pipeline)) == 0;
+    if (divides < divides_batch) continue;
+    if (divides > divides_batch || std::abs(pipeline - stages) < std::abs(nearest - stages)) nearest = pipeline;
+    divides_batch = divides;
+  }
+  return nearest;
+}
+
+// The degrees, with stages and groups that together have all devices.
+void set_nearest_stages(Parallelism& nearest, const Places& places, int layers, int64_t batch, int devices,
+                        StageWidths widths) {
+  if (widths == StageWidths::any && nearest.expert == 1)
+    nearest.stage_data = places.groups_of_stages(nearest.of_layer(), devices);
+  if (!nearest.stage_data.empty()) {
+    nearest.pipeline = nearest.stage_data.count();
+    nearest.data = *std::max_element(nearest.stage_data.begin(), nearest.stage_data.end());
+    return;
+  }
+  nearest.pipeline = nearest_stages(nearest, places.stages(), layers, batch, devices);
+  nearest.chunks = nearest.pipeline > 1 ? std::max(1, places.count() / nearest.pipeline) : 1;
   while (nearest.chunks > 1 && most_chunks_of(layers) < nearest.pipeline * nearest.chunks) --nearest.chunks;
   nearest.data = devices / (nearest.of_layer() * nearest.pipeline);
+}
+
+bool divides_micro_batches(const Parallelism& parallelism) {
+  return std::all_of(parallelism.stage_data.begin(), parallelism.stage_data.end(),
+                     [&](int groups) { return parallelism.micro_batch * parallelism.data % groups == 0; });
+}
+
+}  // namespace
+
+Parallelism nearest_parallelism(const Graph& graph, const Topology& topology, const Strategy& strategy,
+                                const StrategySettings& settings, StageWidths widths) {
+  auto [nearest, places, layers] = layers_of(graph, strategy);
+  if (layers == 0)
+    throw InputError("the graph \"" + graph.name + "\" has no multi_head_attention: settings are for transformers");
+  const int devices = topology.devices.count();
+  while (nearest.tensor > 1 && devices % nearest.tensor != 0) --nearest.tensor;
+  while (nearest.context > 1 && devices % nearest.of_layer() != 0) --nearest.context;
+  if (layers >= least_known)
+    places = places.with_ends(strategy[0].devices, strategy.back().devices, nearest.of_layer());
+  set_nearest_stages(nearest, places, layers, graph.batch_size, devices, widths);
   while (nearest.expert_tensor > 0 && nearest.tensor % nearest.expert_tensor != 0) --nearest.expert_tensor;
   if (nearest.expert_tensor == nearest.tensor) nearest.expert_tensor = 0;
   while (!experts_are_placed(nearest)) {
@@ -842,6 +977,8 @@ Parallelism nearest_parallelism(const Graph& graph, const Topology& topology, co
                      std::to_string(nearest.data) + " data-parallel groups of the nearest settings");
   nearest.micro_batch = std::max<int64_t>(1, of_group / settings.micro_batches);
   while (of_group % nearest.micro_batch != 0) --nearest.micro_batch;
+  if (!divides_micro_batches(nearest) || (!nearest.stage_data.empty() && nearest.expert_tensor > 0))
+    return nearest_parallelism(graph, topology, strategy, settings, StageWidths::equal);
   nearest.synchronization =
       is_sharded(settings.synchronization) ? settings.synchronization : Synchronization::all_reduce;
   if (settings.overlaps_reductions != overlaps_by_default(nearest))

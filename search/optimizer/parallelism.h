@@ -8,6 +8,10 @@
 //   vp                 chunks of layers per stage (interleaved: Narayanan et al. 2021, arXiv 2104.04473, section 2.2)
 //   micro_batch        samples of a micro-batch on each data-parallel group
 //   dp                 devices / (tp x cp x pp); may be given, to be checked
+//   stage_dp           without a framework, and with vp=1: data-parallel groups of each stage, as 4:2:1. Then pp is how
+//                      many numbers there are, dp the largest of them, and micro_batch is the samples on each group of
+//                      a stage with dp groups: a stage with half as many has twice as many samples on each. Each
+//                      number divides the samples of a micro-batch
 //   sharding           none, optimizer, gradients, parameters (ZeRO-1 to ZeRO-3)
 //   sequence_parallel  on: what is between the layers is split by length (Korthikanti et al. 2022, arXiv 2205.05198);
 //                      off, with framework=megatron, deepspeed or scaling: each device of a group computes and
@@ -110,8 +114,12 @@ struct Parallelism {
   int expert = 1, context = 1;
   int expert_tensor = 0;                             // devices that split an expert; 0: as many as other layers
   int shard_group = 0;                               // ranks that split the state; 0: all of data x context
+  Vector<int> stage_data = {};                       // [stage]: data-parallel groups; empty: `data` of each
   int of_layer() const { return tensor * context; }  // devices of a data-parallel group that split each layer
-  int ranks_of_parameters() const { return data * context; }  // that have the same ones
+  int ranks_of_parameters() const { return data * context; }  // that have the same ones; with stage_data, at most
+  int groups_of_stage(int stage) const { return stage_data.empty() ? data : stage_data[stage]; }
+  int equal_parts() const;            // in how many the data-parallel groups of each stage can be divided
+  Parallelism part(int parts) const;  // one of so many
   int of_expert() const { return expert_tensor > 0 ? expert_tensor : tensor; }
   int groups_of_experts() const { return std::max(1, expert * of_expert() / of_layer()); }  // that split them
   bool operator==(const Parallelism&) const = default;
@@ -143,7 +151,7 @@ struct Fusion {
 constexpr Fusion fusions[] = {{"norm_fusion", &Parallelism::fuses_norms, fuses_norms},
                               {"rope_fusion", &Parallelism::fuses_rope, fuses_rope},
                               {"swiglu_fusion", &Parallelism::fuses_swiglu, fuses_swiglu}};
-// The keys of such a text.
+// The keys of such a text, and pp and dp where they follow from stage_dp.
 std::set<std::string> keys_of_parallelism(const std::string& text);
 // Of the framework and the kind of attention. Of a batch of so many samples, once the data-parallel groups are known.
 FrameworkConventions conventions_of(const Parallelism& parallelism, int64_t batch = 0);
@@ -171,21 +179,30 @@ bool has_gap(const Vector<int>& of_chunks);
 // Into how many chunks so many layers can be divided.
 int most_chunks_of(int layers);
 Vector<int> layers_of_stages(const Parallelism& parallelism, int layers);
+// [place in the order of the topology's links]: its stage. The data-parallel degree is known.
+Vector<int> stages_of_places(const Parallelism& parallelism);
 
 // "tp x pp", or with context parallelism "tp x cp x pp", for messages.
 std::string product_of_degrees(const Parallelism& parallelism);
 
-// What the settings mean; `parallelism` gets its data-parallel degree and micro-batch. Throws InputError where devices,
-// batch, layers or heads are not divisible.
+// `parallelism` gets its data-parallel degree and its micro-batch. Throws InputError where devices or batch are not
+// divisible.
+void complete(Parallelism& parallelism, int64_t batch, int devices);
+
+// What the settings mean; they are completed. Throws InputError where devices, batch, layers or heads are not
+// divisible.
 struct ParallelPlan {
   Strategy strategy;  // of one micro-batch
   StrategySettings settings;
 };
 ParallelPlan plan_of(Parallelism& parallelism, const Graph& graph, const Topology& topology);
 
+// May stages have different numbers of data-parallel groups (stage_dp)?
+enum class StageWidths { equal, any };
+
 // The settings nearest to a strategy, by how its attention is split and placed; they may mean another strategy. Throws
 // InputError where the graph has no attention, or none of the settings is near.
 Parallelism nearest_parallelism(const Graph& graph, const Topology& topology, const Strategy& strategy,
-                                const StrategySettings& settings);
+                                const StrategySettings& settings, StageWidths widths = StageWidths::any);
 
 }  // namespace ff

@@ -513,13 +513,33 @@ class Settings(unittest.TestCase):
         for settings in ("tp=2,pp=2,micro_batch=2,recompute=full", "pp=2,micro_batch=1,sharding=parameters",
                          "tp=2,sharding=gradients,micro_batch=2", "pp=2,vp=2,micro_batch=1,sharding=optimizer",
                          "cp=4,micro_batch=4", "tp=2,cp=2,micro_batch=2,recompute=full",
-                         "pp=2,cp=2,micro_batch=2,sharding=parameters"):
+                         "pp=2,cp=2,micro_batch=2,sharding=parameters",
+                         "stage_dp=2:1:1,micro_batch=1", "stage_dp=1:1:2,micro_batch=2,recompute=full,layers=0:3:1",
+                         "stage_dp=1:2:1,micro_batch=1,sharding=parameters"):
             with self.subTest(settings=settings):
                 found = self.simulate(settings, topology="topologies/local-cpu-4.json")
                 trained = json.loads(self.program("mpirun", "-n", 4, BUILD / "ffexec", "--strategy", "s.json", *flags))
                 self.assertEqual(trained["memory_bytes"], found["memory_bytes"])
                 for ours, theirs in zip(trained["losses"], expected["losses"], strict=True):
                     self.assertAlmostEqual(ours, theirs, delta=2e-4 * abs(theirs))
+
+    def test_stages_of_different_width(self):
+        self.make_graph("gpt2")
+        found = self.simulate("stage_dp=2:1,tp=2,micro_batch=2", topology="topologies/k80-1x4.json", code=1)
+        self.assertIn("stage_dp=2:1: with 2 devices a group these are 6 devices, the topology has 4", found)
+        found = self.simulate("stage_dp=4:2:2,micro_batch=2,sharding=optimizer")
+        self.assertIn("pp=3,vp=1,dp=4,micro_batch=2,stage_dp=4:2:2", found["note"])
+        again = json.loads(self.program(BUILD / "ffsearch", "simulate", "--strategy", "s.json", "--cost", "analytic",
+                                        "--json"))
+        self.assertEqual(again["predicted_us"], found["predicted_us"])
+        exported = json.loads(self.program(BUILD / "ffsearch", "export", "--strategy", "s.json", "--for", "megatron",
+                                           "--cost", "analytic", "--json"))
+        self.assertIn("pp=2,vp=1,dp=4", exported["settings"])
+        self.assertIn("stage_dp=4:2:2: the stages of a framework have equally many devices", exported["not_there"])
+        explained = self.program(BUILD / "ffsearch", "explain", "--graph", "g.json", "--topo",
+                                 ROOT / "topologies/p100-2x4.json", "--settings", "stage_dp=1:1:4:2,micro_batch=2",
+                                 "--cost", "analytic")
+        self.assertIn("without stage_dp", explained)
 
     def test_plans_of_frameworks_are_saved_with_an_order_for_ffexec(self):
         """Whose two devices exchange by transfers, a framework's by collectives."""

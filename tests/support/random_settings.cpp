@@ -48,6 +48,20 @@ Vector<int> random_layers(RandomSource& random, int layers, int stages) {
   return result;
 }
 
+// Three stages, one of half of the devices.
+void set_random_widths(RandomSource& random, const Graph& graph, int devices, Parallelism& settings) {
+  const int groups = devices / settings.of_layer();
+  if (groups % 4 != 0 || graph.batch_size % (groups / 2) != 0) return;
+  settings.stage_data.assign(3, groups / 4);
+  settings.stage_data[random.between(0, 2)] = groups / 2;
+  settings.pipeline = 3;
+  settings.data = groups / 2;
+  settings.micro_batch = graph.batch_size / settings.data;
+  if (settings.micro_batch % 2 == 0 && random.between(0, 1) == 1) settings.micro_batch /= 2;
+  const int layers = transformer_layers(graph).count();
+  settings.layers = layers >= 4 ? random_layers(random, layers, 3) : Vector<int>();
+}
+
 }  // namespace
 
 std::optional<Parallelism> random_settings(RandomSource& random, const Graph& graph, int devices, bool has_experts) {
@@ -70,7 +84,10 @@ std::optional<Parallelism> random_settings(RandomSource& random, const Graph& gr
   const int layers = transformer_layers(graph).count();
   if (layers >= 4 && result.pipeline > 1 && random.between(0, 2) == 0)
     result.layers = random_layers(random, layers, result.pipeline);
-  if (random.between(0, 1) == 1) return result;
+  if (random.between(0, 1) == 1) {
+    if (!has_experts && random.between(0, 2) == 0) set_random_widths(random, graph, devices, result);
+    return result;
+  }
   constexpr const char* frameworks[] = {"megatron", "fsdp", "composer", "deepspeed", "internevo", "scaling"};
   result.framework = frameworks[random.between(0, 5)];  // two devices exchange by collectives
   if (is_sharded(result.synchronization) && random.between(0, 1) == 1) result.shard_group = 1 << random.between(0, 3);

@@ -141,7 +141,7 @@ int context_of(const OperatorDefinition& definition, int context, int& dimension
 Configuration configuration_of_experts(const OperatorDefinition& definition, Role role, const LayerDegrees& layer,
                                        std::span<const DeviceId> devices) {
   const auto& dimensions = definition.dimensions();
-  const int all = layer.data * layer.context * layer.tensor, of_expert = layer.expert_tensor;
+  const int all = static_cast<int>(devices.size()), of_expert = layer.expert_tensor;
   Configuration configuration{Degrees(dimensions.size(), 1), {}};
   configuration.degrees[0] = static_cast<int>(std::min<int64_t>(dimensions[0].size, all / (layer.expert * of_expert)));
   configuration.degrees[experts_dimension(definition)] = layer.expert;
@@ -160,13 +160,13 @@ Configuration configuration_of(const OperatorDefinition& definition, Role role, 
   const auto& dimensions = definition.dimensions();
   int length = 0;
   const int context = context_of(definition, layer.context, length);
-  const int of_group = layer.tensor * layer.context, all = layer.data * of_group;
+  const int of_group = layer.of_group(), all = static_cast<int>(devices.size()), groups = all / of_group;
   const int tensor = is_one_of(definition.type(), {"dispatch", "combine"}) ? of_group : layer.tensor;
   Configuration configuration{Degrees(dimensions.size(), 1), {}};
   int split = tensor_dimension(definition, role, tensor);
   if (split == length && context > 1 && dimensions[length].size < context * tensor) split = -1;
   const bool whole_batch = split < 0 && context == 1 && dimensions[0].size >= all;
-  configuration.degrees[0] = whole_batch ? all : static_cast<int>(std::min<int64_t>(dimensions[0].size, layer.data));
+  configuration.degrees[0] = whole_batch ? all : static_cast<int>(std::min<int64_t>(dimensions[0].size, groups));
   if (context > 1) configuration.degrees[length] = context;
   if (split >= 0) configuration.degrees[split] *= tensor;
   const int of_context = split >= 0 ? tensor : 1;  // parts
@@ -234,9 +234,9 @@ std::optional<MegatronStrategy> megatron(const Graph& graph, const Topology& top
   const int groups = devices.count() / result.tensor_degree;
   result.data_degree = static_cast<int>(std::min<int64_t>(groups, batch));
   while (groups % result.data_degree != 0) --result.data_degree;
-  result.strategy = tensor_parallel(
-      graph, {.tensor = result.tensor_degree, .data = result.data_degree, .expert_tensor = result.tensor_degree},
-      [&](OperatorId) { return std::span<const DeviceId>(devices); });
+  const auto used = static_cast<size_t>(result.tensor_degree * result.data_degree);
+  result.strategy = tensor_parallel(graph, {.tensor = result.tensor_degree, .expert_tensor = result.tensor_degree},
+                                    [&](OperatorId) { return std::span<const DeviceId>(devices).first(used); });
   return result;
 }
 

@@ -19,10 +19,12 @@ struct MegatronStrategy {
 // A layer is split over `tensor` devices: the heads of attention, the first linear layers of a feed-forward and the
 // output layer by channel, the linear layers after these and embeddings by what they contract (by channel where an
 // embedding is read on other devices alone), the rest by length (sequence parallelism). All of these by length, too,
-// over `context` such groups (context parallelism); the batch over `data` groups of these. Experts are in `expert`
-// parts of `expert_tensor` devices each, over neighbouring groups, which compute each other's tokens.
+// over `context` such groups (context parallelism); the batch over as many groups of these as an operator has devices
+// for. Experts are in `expert` parts of `expert_tensor` devices each, over neighbouring groups, which compute each
+// other's tokens.
 struct LayerDegrees {
-  int tensor = 1, context = 1, data = 1, expert = 1, expert_tensor = 1;
+  int tensor = 1, context = 1, expert = 1, expert_tensor = 1;
+  int of_group() const { return tensor * context; }  // devices
 };
 // `devices_of` an operator: all, those of each group together, and in these those of each group that a layer is split
 // over.

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "search/optimizer/device_nodes.h"
+#include "search/optimizer/stage_widths.h"
 #include "search/plan_answers.h"
 #include "search/settings_refinement.h"
 #include "tests/support/committed_files.h"
@@ -351,6 +352,34 @@ TEST_CASE("the search over settings gives slow devices fewer layers") {
     CHECK(equal > 0);
     CHECK(static_cast<double>(found.best[0].makespan) < 0.9 * static_cast<double>(equal));
   }
+}
+
+TEST_CASE("devices of each model get stages of their own") {
+  Topology topology = committed_topology("dgx-a100-1");
+  CHECK(stage_widths(topology, 1).empty());
+  const Vector<DeviceId> order = topology.by_links();
+  topology.models.push_back(topology.models[0]);
+  DeviceModel& slow = topology.models[1];
+  slow.name = "slow";
+  slow.peak_tflops /= 3, slow.peak_tf32_tflops /= 3, slow.peak_bf16_tflops /= 3, slow.memory_gb_per_s /= 3;
+  for (int place = 2; place < 8; ++place) topology.devices[order[place]].model = 1;
+  // Not 2:2:2:2 and 2:1:1:1:1:1:1, of which a stage is more than twice as fast as another.
+  CHECK(stage_widths(topology, 1) == Vector<Vector<int>>{{2, 6}, {2, 3, 3}, {1, 1, 6}, {1, 1, 3, 3}, {1, 1, 2, 2, 2}});
+  CHECK(stage_widths(topology, 2) == Vector<Vector<int>>{{1, 3}});
+  CHECK(stage_widths(topology, 4).empty());  // a group would be of both models
+  const Graph graph = load_graph(FF_SOURCE_DIR "/graphs/gpt2-small.json", 48);
+  const SettingsSearchResult found = searched(graph, topology, {});
+  REQUIRE(!found.best.empty());
+  CHECK(!found.best[0].parallelism.stage_data.empty());
+  SettingsSearchOptions equal;
+  equal.pinned.framework = "fsdp";  // whose stages are equal
+  for (const LookedAt& one : searched(graph, topology, equal).looked_at) CHECK(one.parallelism.stage_data.empty());
+  // What is given is looked at alone.
+  SettingsSearchOptions given;
+  given.pinned = parse_parallelism("stage_dp=2:3:3");
+  given.given = keys_of_parallelism("stage_dp=2:3:3");
+  for (const LookedAt& one : searched(graph, topology, given).looked_at)
+    CHECK(one.parallelism.stage_data == Vector<int>{2, 3, 3});
 }
 
 TEST_CASE("stages that compute more get fewer layers, and no more is recomputed than must be") {

@@ -42,6 +42,51 @@ TEST_CASE("the embedding and the loss can have chunks of their own") {
   CHECK(degree_of(graph, plan_of(settings, graph, topology).strategy, 0, "vocabulary") == 2);
 }
 
+TEST_CASE("stages can have different numbers of data-parallel groups") {
+  const Topology topology = committed_topology("p100-2x4");
+  const Graph graph = tiny_tied_transformer(16);  // four layers
+  Parallelism settings = parse_parallelism("stage_dp=4:2:2,micro_batch=2");
+  const ParallelPlan plan = plan_of(settings, graph, topology);
+  CHECK(settings.pipeline == 3);
+  CHECK(settings.data == 4);
+  CHECK(plan.settings.micro_batches == 2);
+  const Vector<OperatorId> layers = transformer_layers(graph);
+  const auto is_on = [&](OperatorId op, const Vector<DeviceId>& devices) {
+    return plan.strategy[op].devices == devices;
+  };
+  CHECK(is_on(layers[1] - 1, {0, 1, 2, 3}));
+  CHECK(is_on(layers[1], {4, 5}));
+  CHECK(is_on(layers[3], {6, 7}));
+  CHECK(degree_of(graph, plan.strategy, layers[1] - 1, "sample") == 4);
+  CHECK(degree_of(graph, plan.strategy, layers[3], "sample") == 2);
+  CHECK(nearest_parallelism(graph, topology, plan.strategy, plan.settings) == settings);
+  CHECK(parse_parallelism(to_string(settings)) == settings);
+  // A framework's stages are equal.
+  const Parallelism equal = nearest_parallelism(graph, topology, plan.strategy, plan.settings, StageWidths::equal);
+  CHECK(equal.stage_data.empty());
+  CHECK(equal.pipeline == 2);
+  Parallelism ends = parse_parallelism("stage_dp=1:6:1,micro_batch=1,layers=0:4:0");
+  const Graph of_twelve = tiny_tied_transformer(12);
+  const ParallelPlan with_ends = plan_of(ends, of_twelve, topology);
+  CHECK(nearest_parallelism(of_twelve, topology, with_ends.strategy, with_ends.settings) == ends);
+  CHECK(parse_parallelism("stage_dp=2:2") == parse_parallelism("pp=2,dp=2"));
+  for (const auto& [text, message] :
+       {std::pair("stage_dp=4:2,pp=3", "pp=3: stage_dp=4:2 has 2 stages"),
+        {"stage_dp=4:2,dp=3", "dp=3: the largest of stage_dp=4:2 is 4"},
+        {"stage_dp=4:2,vp=2", "have one chunk of layers, vp=1"},
+        {"stage_dp=4:2,ep=2", "experts are not divided (ep, etp)"},
+        {"stage_dp=4:2,framework=megatron", "framework=megatron has equally many"},
+        {"stage_dp=4:0", "stage_dp: found \"0\", expected a number from 1"},
+        {"stage_dp=4:2", "are 6 devices, the topology has 8"},
+        {"stage_dp=5:3", "the batch of 16 samples is not divisible by dp=5"},
+        {"stage_dp=4:3:1,micro_batch=1", "stage_dp: 3 groups do not divide the 4 samples of a micro-batch"}})
+    CHECK_THAT(message_of<InputError>([&] {
+                 Parallelism wrong = parse_parallelism(text);
+                 plan_of(wrong, graph, topology);
+               }),
+               Catch::Contains(message));
+}
+
 TEST_CASE("settings with chunks without layers are read from their strategies") {
   const Topology topology = committed_topology("p100-2x4");
   for (const Graph& graph : {tiny_mixture(8), tiny_tied_transformer(8)})
