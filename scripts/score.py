@@ -39,7 +39,7 @@ UNKNOWN = "?"
 SHARDING = {"": "none", "0": "none", "1": "optimizer", "2": "gradients", "3": "parameters"}
 
 OF_ROWS = ("etp", "reduce", "overlap_grad_reduce", "tp_comm_overlap", "tp_grad_overlap", "loss", "compile",
-           "norm_fusion", "rope_fusion", "swiglu_fusion")
+           "norm_fusion", "rope_fusion", "swiglu_fusion", "launch_blocking")
 
 # How a plot calls them; others by their file.
 SOURCES = {"bigscience-bloom-a100": "BLOOM", "internevo-a100": "InternEvo", "llm-foundry-mpt-fsdp": "llm-foundry",
@@ -211,6 +211,12 @@ def recomputation_of(row):
     return {"recompute": recompute}
 
 
+def blocks_launches(row):
+    """BLOOM's project set CUDA_LAUNCH_BLOCKING=1, as its jobs hung without (train/tr11-176B-ml of
+    bigscience-workshop/bigscience, README.md and chronicles-prequel.md)."""
+    return row.get("source_file", "").startswith("bigscience-bloom")
+
+
 def settings_of(row):
     zero = row.get("zero", "").split()
     hybrid = bool(zero) and zero[0] == "hybrid"  # among the GPUs of a node; the others have the same
@@ -256,6 +262,8 @@ def settings_of(row):
     if (parts["tp"] > 1 and row.get("sequence_parallel") == "0" and
             parts["framework"] in ("megatron", "deepspeed", "scaling")):
         parts["sequence_parallel"] = "off"
+    if blocks_launches(row):
+        parts["launch_blocking"] = "on"
     if row.get("stage_layers"):
         parts["layers"] = row["stage_layers"]
     parts.update({key: row[key] for key in OF_ROWS if row.get(key)})

@@ -627,7 +627,7 @@ class SettingsSearch {
       add_if_it_fits(smaller);
       smaller.recompute = parallelism.recompute;
     }
-    if (given("sharding") || smaller.ranks_of_parameters() == 1 || smaller.pipeline > 1 ||
+    if (given("sharding") || smaller.ranks_of_parameters() == 1 || smaller.pipeline > 1 || smaller.blocking_launches ||
         !is_sharded(smaller.synchronization) || smaller.synchronization == Synchronization::sharded_parameters)
       return;
     smaller.synchronization = more_sharded(smaller.synchronization);

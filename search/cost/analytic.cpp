@@ -36,7 +36,7 @@ class AnalyticKernel {
     const double compute_us = work.flops / (tflops * 1e6);
     if (work.flops > 0)
       say(compute_us, [&] { return digits(work.flops) + " operations at " + digits(tflops) + " TFLOP/s"; });
-    return slowest_us(compute_us, work.bytes, memory_share.value_or(known_.memory));
+    return launched_us(slowest_us(compute_us, work.bytes, memory_share.value_or(known_.memory)));
   }
 
   double kernel_us(const OperatorDefinition& definition, const Block& part, const Work& work, bool backward,
@@ -49,7 +49,7 @@ class AnalyticKernel {
       const double logits = static_cast<double>(logits_of_loss(definition, part, conventions_));
       const double logged = backward ? 0 : conventions_.logged_losses * unfused_loss_forward_bytes;
       const double unfused = backward ? unfused_loss_backward_bytes : unfused_loss_forward_bytes;
-      if (conventions_.unfused_loss) return slowest_us(0, logits * (unfused + logged));
+      if (conventions_.unfused_loss) return launched_us(slowest_us(0, logits * (unfused + logged)));
       return roofline_us({work.flops, work.bytes + logits * logged}, tflops);
     }
     if (is_norm(definition) && conventions_.autograd_copies) return norm_us(definition, part, work, backward, tflops);
@@ -66,6 +66,16 @@ class AnalyticKernel {
   // `text` is called only where terms are asked for: numbers as text would take longer than the model.
   void say(double us, const auto& text) const {
     if (how_) *how_ += (how_->empty() ? "" : "; ") + text() + ": " + digits(us) + " us";
+  }
+
+  // With what the host spends on so many kernels, where it waits for each.
+  double launched_us(double us, int kernels = 1) const {
+    if (!conventions_.blocking_launches) return us;
+    const double host_us = kernels * host_us_of_kernel;
+    say(host_us, [&] {
+      return kernels == 1 ? std::string("a launch that blocks") : std::to_string(kernels) + " launches that block";
+    });
+    return us + host_us;
   }
 
   double slowest_us(double compute_us, double bytes) const { return slowest_us(compute_us, bytes, known_.memory); }
@@ -101,7 +111,7 @@ class AnalyticKernel {
                                : ", FlashAttention-" + std::to_string(nearest->generation)) +
              (nearest && nearest->triton ? " in Triton" : "") + ") of " + digits(model_.peak_bf16_tflops) + " TFLOP/s";
     });
-    return us;
+    return launched_us(us);
   }
 
   // A product with weights by its shape: `outputs` sums. In fp8 all products read their inputs in the same layout.
@@ -132,8 +142,8 @@ class AnalyticKernel {
                      "\" has no rate of products in fp8 (\"efficiency\", \"products\", \"fp8\")");
   }
 
-  // `times`: the rate of products of its shape.
-  double any_product_us(double flops, double outputs, double times, const char* what) const {
+  // `times`: the rate of products of its shape. `products`: so many together.
+  double any_product_us(double flops, double outputs, double times, const char* what, int products = 1) const {
     const double depth = flops / 2 / outputs;
     const double share =
         (known_.products ? known_.products->share(depth, outputs) * times : 1) * known_.sustained / known_.slowest;
@@ -142,7 +152,7 @@ class AnalyticKernel {
       return std::string(what) + ", " + digits(outputs) + " sums of " + digits(depth) + " terms at " + digits(share) +
              " of " + digits(model_.peak_bf16_tflops) + " TFLOP/s";
     });
-    return us;
+    return launched_us(us, products);
   }
 
   // Each output is a sum over the channels of the input.
@@ -188,8 +198,9 @@ class AnalyticKernel {
     const double bytes =
         scores * ((backward ? stored_backward_bytes : stored_forward_bytes) + (again ? stored_forward_bytes : 0));
     const double memory_us = moved_us(bytes, "stored probabilities");
-    const double products = backward ? 0.8 + (again ? 0.4 : 0) : 1;
-    return us + any_product_us(attention.flops * products, scores, 1, "product") + memory_us;
+    const int products = backward ? (again ? 6 : 4) : 2;
+    return us + any_product_us(attention.flops * products / (backward ? 5 : 2), scores, 1, "product", products) +
+           memory_us;
   }
 
   double norm_us(const OperatorDefinition& definition, const Block& part, const Work& work, bool backward,
@@ -219,7 +230,7 @@ class AnalyticKernel {
     if (bytes == 0) return 0;
     const double us = bytes / (model_.memory_gb_per_s * known_.memory * 1e3);
     say(us, [&] { return std::string(what) + ", " + digits(bytes) + " bytes"; });
-    return us;
+    return launched_us(us);
   }
 
   // Of products with weights. `flops`: theirs, backward.

@@ -23,6 +23,8 @@ struct FrameworkConventions {
   bool triton_attention = false;
   // Those of cuDNN, where their rates are known.
   bool cudnn_attention = false;
+  // The host waits for each kernel (CUDA_LAUNCH_BLOCKING=1): what it spends on the next one comes after that.
+  bool blocking_launches = false;
   // Sequences are gathered from padded ones in front of attention, and scattered again after it: queries, keys, values
   // and the output each by a call of flash_attn.bert_padding (flash_attn_fn of llm-foundry's attention.py until January
   // 2024, where nothing is padded either).
@@ -239,6 +241,11 @@ constexpr double gathered_arrays = 2, scattered_arrays = 3;
 // Of Composer with llm-foundry's models: train_metrics has LanguageCrossEntropy and LanguagePerplexity, which are
 // updated in each micro-batch (Trainer._eval_train_metrics).
 constexpr int composer_logged_losses = 2;
+// What the host spends on a kernel of PyTorch without compilation, in microseconds. Of Llama 7B, 25.5 tokens/s on an
+// A100 are computed by a forward pass of one token whose time is that of the host (PyTorch's blog, "Accelerating
+// Generative AI with PyTorch II", November 2023, starting point). Its 32 layers launch 48 kernels each, counted in the
+// source of gpt-fast of that time (model.py): 16 of two norms, 18 of rotation, 5 products, 9 others.
+constexpr double host_us_of_kernel = 1e6 / 25.5 / (32 * 48);
 // Bytes that an unfused cross-entropy moves for each logit. Forward: the copy to f32 (2 + 4), the logarithm of softmax
 // (4 + 4); of these one a token is picked. Backward: its gradient is written (4), that of the logarithm of softmax (4 +
 // 4 + 4), and its copy to bf16 (4 + 2). As torch.nn.functional.cross_entropy under autocast.

@@ -44,6 +44,7 @@ const Vector<std::string>& keys() {
                                           "tp_comm_overlap",
                                           "tp_grad_overlap",
                                           "fp8",
+                                          "launch_blocking",
                                           "norm_fusion",
                                           "rope_fusion",
                                           "swiglu_fusion"};
@@ -315,7 +316,22 @@ bool may_replicate_length(const Parallelism& parallelism) {
 }
 
 bool overlaps_by_default(const Parallelism& parallelism) {
-  return parallelism.pipeline == 1 && !may_replicate_length(parallelism);
+  return parallelism.pipeline == 1 && !may_replicate_length(parallelism) && !parallelism.blocking_launches;
+}
+
+// Nothing runs beside a kernel that the host waits for.
+void check_blocking_launches(const Parallelism& parallelism) {
+  if (!may_replicate_length(parallelism))
+    throw InputError(
+        "launch_blocking=on: says how kernels are launched with framework=megatron, deepspeed or scaling, and "
+        "framework "
+        "is none of these");
+  const bool overlaps = parallelism.overlaps_tensor_parallel || parallelism.overlaps_gathers ||
+                        parallelism.overlaps_input_gradients == true || parallelism.overlaps_reductions == true;
+  if (overlaps || shards_gradients(parallelism.synchronization))
+    throw InputError(
+        "launch_blocking=on: no collective runs beside a kernel that the host waits for; leave out what is to overlap, "
+        "and sharding beyond the optimizer's state, whose collectives are predicted beside kernels");
 }
 
 // Stages and groups follow from stage_dp; where they are given, too, they must be these.
@@ -404,6 +420,7 @@ Parallelism parse_parallelism(const std::string& text) {
       result.fp8_weights = one_of(key, value, {"on", "off", "weights"}) == "weights";
       result.fp8 = value != "off";
     } else if (const Fusion* fusion = fusion_of(key)) result.*fusion->given = one_of(key, value, {"on", "off"}) == "on";
+    else if (key == "launch_blocking") result.blocking_launches = one_of(key, value, {"on", "off"}) == "on";
     else if (key == "early_stop") result.early_stop = one_of(key, value, {"on", "off"}) == "on";
     else if (key == "compile") result.compiled = one_of(key, value, {"on", "off"}) == "on";
     else if (key == "loss") result.fused_loss = one_of(key, value, {"unfused", "fused"}) == "fused";
@@ -426,6 +443,7 @@ Parallelism parse_parallelism(const std::string& text) {
   result.sequence_parallel = sequence_parallel;
   if (!result.reduce.empty() && result.framework == "none")
     throw InputError("reduce: says in which type a framework reduces gradients, and framework is not given");
+  if (result.blocking_launches) check_blocking_launches(result);
   if (result.overlaps_tensor_parallel && (result.framework != "megatron" || !result.sequence_parallel))
     throw InputError(
         "tp_comm_overlap=on: says that Megatron-LM hides the collectives of tensor parallelism behind products, which "
@@ -483,6 +501,7 @@ std::set<std::string> keys_of_parallelism(const std::string& text) {
   std::set<std::string> result;
   for (const auto& [key, value] : split(text)) result.insert(key);
   if (result.contains("stage_dp")) result.insert({"pp", "dp"});
+  if (result.contains("launch_blocking")) result.insert({"overlap_grad_reduce", "overlap_param_gather"});
   return result;
 }
 
@@ -530,6 +549,7 @@ FrameworkConventions conventions_of(const Parallelism& parallelism, int64_t batc
   result.logged_losses = composer ? composer_logged_losses : 0;
   result.unfused_optimizer = fsdp || internevo;
   result.clips_gradients = true;
+  result.blocking_launches = parallelism.blocking_launches;
   result.autograd_copies = true;
   result.fused_gates = fuses_swiglu(parallelism);
   result.fused_expert_gates = result.fused_gates && parallelism.framework == "megatron";
@@ -576,8 +596,8 @@ FrameworkConventions conventions_of(const Parallelism& parallelism, int64_t batc
                                                 : 0;
   result.gathered_share = 0.5;
   result.overlaps_tensor_parallel = parallelism.overlaps_tensor_parallel && parallelism.tensor > 1;
-  result.overlaps_input_gradients =
-      parallelism.framework == "megatron" && parallelism.tensor > 1 && parallelism.overlaps_input_gradients != false;
+  result.overlaps_input_gradients = parallelism.framework == "megatron" && parallelism.tensor > 1 &&
+                                    parallelism.overlaps_input_gradients.value_or(!parallelism.blocking_launches);
   result.gathers_for_forward = gathers_for_forward(parallelism);
   if (parallelism.framework == "megatron" && parallelism.tensor > 1)
     result.late_reductions_beyond = parallelism.ranks_of_parameters();
@@ -624,6 +644,7 @@ std::string to_string(const Parallelism& parallelism) {
   if (gathers_for_forward(parallelism)) text += ",overlap_param_gather=on";
   if (parallelism.overlaps_tensor_parallel && parallelism.tensor > 1) text += ",tp_comm_overlap=on";
   if (parallelism.overlaps_input_gradients == false && parallelism.tensor > 1) text += ",tp_grad_overlap=off";
+  if (parallelism.blocking_launches) text += ",launch_blocking=on";
   if (parallelism.fp8) text += parallelism.fp8_weights ? ",fp8=weights" : ",fp8=on";
   for (const Fusion& fusion : fusions) {
     Parallelism by_itself = parallelism;

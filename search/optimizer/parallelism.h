@@ -73,6 +73,8 @@
 //   fp8                with framework=megatron and precision=bf16: on: products with weights are in fp8, by
 //                      TransformerEngine with delayed scaling (FrameworkConventions::fp8); weights: the weights are
 //                      kept and gathered in fp8, too (--fp8-param-gather); off, the default
+//   launch_blocking    with framework=megatron, deepspeed or scaling: on: the host waits for each kernel, as with
+//                      CUDA_LAUNCH_BLOCKING=1; nothing runs beside it
 //   reduce             with a framework: the type in which gradients are reduced, f32 or bf16; megatron: and added up
 //
 // Ranks are numbered as Megatron-LM does: tp varies fastest, then cp, dp and pp, over the devices in the order of the
@@ -112,10 +114,11 @@ struct Parallelism {
   bool early_stop = true;  // of recomputation, where the framework's can end early
   bool compiled = true;    // by torch.compile, where the framework is PyTorch's
   int expert = 1, context = 1;
-  int expert_tensor = 0;                             // devices that split an expert; 0: as many as other layers
-  int shard_group = 0;                               // ranks that split the state; 0: all of data x context
-  Vector<int> stage_data = {};                       // [stage]: data-parallel groups; empty: `data` of each
-  int of_layer() const { return tensor * context; }  // devices of a data-parallel group that split each layer
+  int expert_tensor = 0;  // devices that split an expert; 0: as many as other layers
+  int shard_group = 0;    // ranks that split the state; 0: all of data x context
+  bool blocking_launches = false;
+  Vector<int> stage_data = {};                                // [stage]: data-parallel groups; empty: `data` of each
+  int of_layer() const { return tensor * context; }           // devices of a data-parallel group that split each layer
   int ranks_of_parameters() const { return data * context; }  // that have the same ones; with stage_data, at most
   int groups_of_stage(int stage) const { return stage_data.empty() ? data : stage_data[stage]; }
   int equal_parts() const;            // in how many the data-parallel groups of each stage can be divided
@@ -151,7 +154,7 @@ struct Fusion {
 constexpr Fusion fusions[] = {{"norm_fusion", &Parallelism::fuses_norms, fuses_norms},
                               {"rope_fusion", &Parallelism::fuses_rope, fuses_rope},
                               {"swiglu_fusion", &Parallelism::fuses_swiglu, fuses_swiglu}};
-// The keys of such a text, and pp and dp where they follow from stage_dp.
+// The keys of such a text, and those that follow: pp and dp from stage_dp, what overlaps from launch_blocking.
 std::set<std::string> keys_of_parallelism(const std::string& text);
 // Of the framework and the kind of attention. Of a batch of so many samples, once the data-parallel groups are known.
 FrameworkConventions conventions_of(const Parallelism& parallelism, int64_t batch = 0);

@@ -740,25 +740,28 @@ class Settings(unittest.TestCase):
                "vocab": 512, "seq": 128, "gbs": 64, "mbs": 1, "tp": 2, "pp": 2, "vp": 1, "cp": 1, "zero": 1,
                "recompute": "none", "attention": "flash", "precision": "bf16", "status": "ok", "step_time_s": 1,
                "usable_untuned": "yes", "internode_gbps_per_node": "", "ep": "", "tokens_per_s_per_gpu": "",
-               "peak_mem_gb": "", "experts": "", "experts_per_token": "", "etp": ""}
+               "peak_mem_gb": "", "experts": "", "experts_per_token": "", "etp": "", "launch_blocking": ""}
         rows = ({"id": "a", "framework": "FSDP", "gated_mlp": 0, "mbs": 2, "tp": 1, "pp": 1, "zero": 3,
                  "recompute": "full", "step_time_s": 0.01, "peak_mem_gb": 1},
                 {"id": "b", "step_time_s": "", "tokens_per_s_per_gpu": 1000},
                 {"id": "c", "ep": 2}, {"id": "d", "usable_untuned": "no"},
-                {"id": "e", "ep": 4, "experts": 4, "experts_per_token": 2, "etp": 1})
+                {"id": "e", "ep": 4, "experts": 4, "experts_per_token": 2, "etp": 1},
+                {"id": "f", "launch_blocking": "on"})
         with open(self.work / "runs.csv", "w", encoding="utf-8", newline="") as file:
             writer = csv.DictWriter(file, ("id", *run))
             writer.writeheader()
             writer.writerows({**run, **row} for row in rows)
         text = self.program(sys.executable, ROOT / "scripts/score.py", BUILD / "ffsearch", "runs.csv", "--json",
                             "o.json")
-        self.assertIn("5 rows, 4 usable, 3 predicted", text)
+        self.assertIn("6 rows, 5 usable, 4 predicted", text)
         self.assertIn("left out: 1 rows: ep above 1", text)
         found = json.loads((self.work / "o.json").read_text(encoding="utf-8"))
-        self.assertEqual([one["id"] for one in found["rows"] if "predicted_s" in one], ["a", "b", "e"])
+        self.assertEqual([one["id"] for one in found["rows"] if "predicted_s" in one],
+                         ["a", "b", "e", "f"])
         line = found["summary"]["own.csv A100"]
         errors = [one["predicted_s"] / one["measured_s"] - 1 for one in found["rows"] if "predicted_s" in one]
-        self.assertAlmostEqual(line["bias"], sum(errors) / 3)
+        self.assertAlmostEqual(line["bias"], sum(errors) / 4)
+        self.assertGreater(found["rows"][-1]["predicted_s"], 1.2 * found["rows"][1]["predicted_s"])  # blocking
         self.assertAlmostEqual(found["rows"][1]["measured_s"], 64 * 128 / 1000 / 8)
 
     def test_fp32_on_devices_that_are_faster_in_bf16_is_said(self):

@@ -110,6 +110,28 @@ TEST_CASE("in bf16 a linear layer's products have the shares of their shapes") {
   CHECK(us(Phase::forward) == Approx(512 / 0.32));
 }
 
+TEST_CASE("launches that block add the host's time to each kernel") {
+  const Graph graph = parse_graph(parse_json(two_linear_layers, "graph"), 0, DataType::bf16);
+  const OperatorDefinition& linear = *graph.operators[1].definition;
+  DeviceModel model = slow_device(0.1);
+  model.peak_bf16_tflops = 1e-6;
+  model.efficiency.products = {{4, 8}, {32, 64}, {{0.1, 0.25}, {0.5, 0.2}}, 0.5};
+  FrameworkConventions blocking;
+  blocking.blocking_launches = true;
+  const auto more = [&](Phase phase) {
+    const auto us = [&](const FrameworkConventions& conventions) {
+      return analytic_kernel_us(model, linear, linear.whole(), phase, {true, 0}, Precision::bf16, conventions);
+    };
+    return us(blocking) - us({});
+  };
+  CHECK(more(Phase::forward) == Approx(host_us_of_kernel));
+  CHECK(more(Phase::backward) == Approx(2 * host_us_of_kernel));  // of the input, of the weights
+  CHECK(host_us_of_kernel == Approx(25.5).margin(0.1));
+  std::string how;
+  analytic_kernel_us(model, linear, linear.whole(), Phase::forward, {true, 0}, Precision::bf16, blocking, &how);
+  CHECK_THAT(how, Catch::Contains("a launch that blocks: 25.5 us"));
+}
+
 TEST_CASE("an optimizer of elementwise kernels moves more, and so does clipping") {
   const DeviceModel model = slow_device(3);
   FrameworkConventions conventions;

@@ -87,6 +87,21 @@ TEST_CASE("stages can have different numbers of data-parallel groups") {
                Catch::Contains(message));
 }
 
+TEST_CASE("nothing runs beside a kernel that the host waits for") {
+  for (const auto& [text, message] :
+       {std::pair("launch_blocking=on", "and framework is none of these"),
+        {"launch_blocking=on,framework=fsdp", "and framework is none of these"},
+        {"launch_blocking=on,framework=megatron,overlap_grad_reduce=on", "no collective runs beside a kernel"},
+        {"launch_blocking=on,framework=deepspeed,sharding=parameters", "no collective runs beside a kernel"}})
+    CHECK_THAT(message_of<InputError>([&] { parse_parallelism(text); }), Catch::Contains(message));
+  const Parallelism blocking = parse_parallelism("tp=2,dp=4,micro_batch=1,framework=megatron,launch_blocking=on");
+  CHECK(parse_parallelism(to_string(blocking)).blocking_launches);
+  CHECK(conventions_of(blocking).blocking_launches);
+  CHECK(!conventions_of(blocking).overlaps_input_gradients);
+  CHECK(conventions_of(parse_parallelism("tp=2,dp=4,framework=megatron")).overlaps_input_gradients);
+  CHECK(!overlaps_reductions(blocking));
+}
+
 TEST_CASE("settings with chunks without layers are read from their strategies") {
   const Topology topology = committed_topology("p100-2x4");
   for (const Graph& graph : {tiny_mixture(8), tiny_tied_transformer(8)})
