@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <queue>
 #include <set>
 #include <tuple>
 
@@ -13,85 +12,6 @@ namespace {
 
 // of tflops and GB/s: sums of times stay within 64 bits of nanoseconds
 constexpr double least_rate = 1e-4, most_rate = 1e12;
-
-// The first device whose links lead to the same vertices and are equal: all devices of one switch. The routes of
-// these differ in the first channel alone.
-template <typename Neighbours>
-DeviceId first_linked_alike(const Neighbours& neighbours, const Vector<Channel>& channels, DeviceId source) {
-  const auto link = [&](const auto& next) {
-    const Channel& channel = channels[next.channel];
-    return std::tuple(next.vertex, channel.latency_us, channel.bandwidth_gb_per_s, channel.blocks_devices,
-                      channel.cpu_overhead_us, channel.cpu_overhead_ns_per_byte);
-  };
-  const auto& links = neighbours[source];
-  DeviceId first = source;
-  for (const auto& sibling : links.empty() ? links : neighbours[links[0].vertex])
-    if (const auto& others = neighbours[sibling.vertex];
-        sibling.vertex < first && std::equal(links.begin(), links.end(), others.begin(), others.end(),
-                                             [&](const auto& a, const auto& b) { return link(a) == link(b); }))
-      first = sibling.vertex;
-  return first;
-}
-
-// How a vertex is reached from a device.
-struct Way {
-  double cost = 1e300;
-  int hops = 0;
-  int previous = -1;  // vertex; -1 after the source's own links
-  ChannelId channel = -1;
-  bool done = false;
-};
-
-// The cheapest ways to all vertices, for transfers of 1 MiB; to the source too, as the destination of those that are
-// linked alike.
-template <typename Neighbours>
-Vector<Way> cheapest_ways(const Neighbours& neighbours, const Vector<Channel>& channels, int device_count,
-                          DeviceId source) {
-  constexpr double reference_bytes = 1 << 20;
-  Vector<Way> ways(neighbours.size());
-  // Processors that copy through shared memory have no other way to each other: a detour over the switch of their
-  // host's network adapter would leave them free.
-  Vector<bool> direct_alone(device_count, false);
-  for (const auto& next : neighbours[source])
-    if (next.vertex < device_count && channels[next.channel].blocks_devices) direct_alone[next.vertex] = true;
-  using Entry = std::tuple<double, int, int>;  // cost, hops, vertex
-  std::priority_queue<Entry, Vector<Entry>, std::greater<>> queue;
-  const auto follow_links = [&](double cost, int hops, int from, int previous) {
-    for (const auto& next : neighbours[from]) {
-      if (previous >= 0 && next.vertex < device_count && direct_alone[next.vertex]) continue;
-      const Channel& channel = channels[next.channel];
-      const double through = cost + channel.latency_us + reference_bytes / (channel.bandwidth_gb_per_s * 1e3);
-      Way& way = ways[next.vertex];
-      if (way.done || std::tie(through, hops) >= std::tie(way.cost, way.hops)) continue;
-      way = {through, hops + 1, previous, next.channel};
-      if (next.vertex >= device_count) queue.emplace(through, hops + 1, next.vertex);  // devices forward nothing
-    }
-  };
-  follow_links(0, 0, source, -1);
-  while (!queue.empty()) {
-    const auto [cost, hops, vertex] = queue.top();
-    queue.pop();
-    if (ways[vertex].done) continue;
-    ways[vertex].done = true;
-    follow_links(cost, hops, vertex, vertex);
-  }
-  return ways;
-}
-
-// Along one of the ways.
-Route route_along(const Vector<Way>& ways, const Vector<Channel>& channels, DeviceId destination) {
-  Route route;
-  route.bandwidth_gb_per_s = 1e300;
-  for (int vertex = destination; vertex >= 0; vertex = ways[vertex].previous) {
-    const Channel& channel = channels[ways[vertex].channel];
-    route.latency_us += channel.latency_us;
-    route.bandwidth_gb_per_s = std::min(route.bandwidth_gb_per_s, channel.bandwidth_gb_per_s);
-    route.blocks_devices = route.blocks_devices || channel.blocks_devices;
-    route.cpu_overhead_us = std::max(route.cpu_overhead_us, channel.cpu_overhead_us);
-    route.cpu_overhead_ns_per_byte = std::max(route.cpu_overhead_ns_per_byte, channel.cpu_overhead_ns_per_byte);
-  }
-  return route;
-}
 
 // Of so many independent values that are normally distributed, in standard deviations above the mean (Blom 1958,
 // Statistical Estimates and Transformed Beta-Variables).
@@ -133,7 +53,7 @@ class TopologyParser {
     if (nodes) add_node_links(*nodes);
     if (const auto links = place_.find("links"))
       for (const JsonPlace& link : links->items()) add_link(link, "");
-    topology_.routes_ = std::make_shared<Vector<Topology::RoutesFrom>>(topology_.devices.size());
+    topology_.set_neighbours(std::move(topology_.neighbours_));
     check_connected();
     find_slowest();
     return std::move(topology_);
@@ -553,6 +473,18 @@ double KernelEfficiency::Products::share(double depth, double number_of_outputs)
   return down == 0 ? in_row(row) : (1 - down) * in_row(row) + down * in_row(row + 1);
 }
 
+void Topology::set_neighbours(Vector<Vector<Neighbour>> neighbours) {
+  neighbours_ = std::move(neighbours);
+  const int device_count = devices.count();
+  linked_switches_.assign(neighbours_.size(), {});
+  arrivals_.assign(devices.size(), {});
+  for (const int vertex : neighbours_.indices())
+    for (const Neighbour& next : neighbours_[vertex])
+      if (next.vertex >= device_count) linked_switches_[vertex].push_back(next);
+      else if (vertex >= device_count) arrivals_[next.vertex].push_back({vertex, next.channel});
+  routes_ = std::make_shared<Vector<RoutesFrom>>(devices.size());
+}
+
 Topology Topology::with_devices(const Vector<DeviceId>& kept) const {
   Topology part = *this;
   part.devices.clear();
@@ -561,85 +493,12 @@ Topology Topology::with_devices(const Vector<DeviceId>& kept) const {
   Vector<int> number(neighbours_.size(), -1);
   for (size_t v = 0; v < vertices.size(); ++v) number[vertices[v]] = static_cast<int>(v);
   for (DeviceId device : kept) part.devices.push_back(devices[device]);
-  part.neighbours_.assign(vertices.size(), {});
+  Vector<Vector<Neighbour>> neighbours(vertices.size());
   for (size_t v = 0; v < vertices.size(); ++v)
     for (const Neighbour& neighbour : neighbours_[vertices[v]])
-      if (number[neighbour.vertex] >= 0) part.neighbours_[v].push_back({number[neighbour.vertex], neighbour.channel});
-  part.routes_ = std::make_shared<Vector<RoutesFrom>>(kept.size());
+      if (number[neighbour.vertex] >= 0) neighbours[v].push_back({number[neighbour.vertex], neighbour.channel});
+  part.set_neighbours(std::move(neighbours));
   return part;
-}
-
-void Topology::compute_routes_once(DeviceId source, RoutesFrom& routes) const {
-  std::call_once(routes.once, [&] {
-    compute_routes(source, routes);
-    routes.known.store(true, std::memory_order_release);
-  });
-}
-
-void Topology::compute_routes(DeviceId source, RoutesFrom& routes) const {
-  const int device_count = devices.count();
-  routes.pages = Vector<std::atomic<Page*>>(static_cast<size_t>(device_count / Page::size + 1));
-  const Vector<Neighbour>& links = neighbours_[source];
-  if (const DeviceId alike = first_linked_alike(neighbours_, channels, source); alike != source) {
-    RoutesFrom& known = (*routes_)[alike];
-    compute_routes_once(alike, known);
-    routes.ways = known.ways;
-    for (const int link : links.indices())
-      routes.first_channels[neighbours_[alike][link].channel] = links[link].channel;
-    return;
-  }
-  const Vector<Way> found = cheapest_ways(neighbours_, channels, device_count, source);
-  auto ways = std::make_shared<Ways>();
-  ways->steps.reserve(found.size());
-  for (const Way& way : found) ways->steps.push_back({way.previous, way.channel});
-  ways->kind.assign(devices.size(), 0);
-  ways->kinds.emplace_back();  // none
-  ways->length.push_back(0);
-  for (DeviceId d = 0; d < device_count; ++d)
-    if (found[d].channel >= 0)
-      ways->kind[d] = ways->kind_of(route_along(found, channels, d), static_cast<size_t>(found[d].hops));
-  routes.ways = std::move(ways);
-}
-
-const ChannelId* Topology::write_channels(DeviceId destination, RoutesFrom& routes) {
-  const Ways& ways = *routes.ways;
-  const size_t length = ways.length[ways.kind[destination]];
-  if (length == 0) return nullptr;
-  const std::lock_guard lock(routes.mutex);
-  std::atomic<Page*>& page = routes.pages[destination / Page::size];
-  if (!page.load()) {
-    routes.written_pages.push_back(std::make_unique<Page>());
-    page.store(routes.written_pages.back().get(), std::memory_order_release);
-  }
-  std::atomic<const ChannelId*>& known = page.load()->channels[destination % Page::size];
-  if (const ChannelId* other = known.load()) return other;  // another thread's
-  constexpr size_t channels_at_once = 256;
-  if (routes.room < length) {
-    routes.room = std::max(length, std::min(channels_at_once, length * ways.kind.size()));
-    routes.written.push_back(std::make_unique<ChannelId[]>(routes.room));
-    routes.end = routes.written.back().get();
-  }
-  routes.room -= length;
-  ChannelId* at = routes.end += length;
-  for (int vertex = destination; vertex >= 0; vertex = ways.steps[vertex].previous) *--at = ways.steps[vertex].channel;
-  if (!routes.first_channels.empty()) *at = routes.first_channels.at(*at);
-  known.store(at, std::memory_order_release);
-  return at;
-}
-
-uint16_t Topology::Ways::kind_of(const Route& route, size_t channels) {
-  for (size_t k = 0; k < kinds.size(); ++k) {
-    const Route& known = kinds[k];
-    if (length[k] == channels && known.latency_us == route.latency_us &&
-        known.bandwidth_gb_per_s == route.bandwidth_gb_per_s && known.blocks_devices == route.blocks_devices &&
-        known.cpu_overhead_us == route.cpu_overhead_us &&
-        known.cpu_overhead_ns_per_byte == route.cpu_overhead_ns_per_byte)
-      return static_cast<uint16_t>(k);
-  }
-  if (kinds.size() > 0xffff) throw InputError("routes from a device differ in more than 65,536 ways");
-  kinds.push_back(route);
-  length.push_back(channels);
-  return static_cast<uint16_t>(kinds.size() - 1);
 }
 
 Topology parse_topology(const JsonPlace& place) { return TopologyParser(place).parse(); }

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -128,15 +129,18 @@ class Topology {
   // computed once.
   Route route(DeviceId source, DeviceId destination) const {
     RoutesFrom& routes = (*routes_)[source];
-    if (!routes.known.load(std::memory_order_acquire)) compute_routes_once(source, routes);
-    const Page* page = routes.pages[destination / Page::size].load(std::memory_order_acquire);
+    if (!routes.known.load(std::memory_order_acquire)) find_ways_once(source, routes);
+    Page* page = routes.pages[destination / Page::size].load(std::memory_order_acquire);
     const ChannelId* channels =
         page ? page->channels[destination % Page::size].load(std::memory_order_acquire) : nullptr;
-    if (!channels) channels = write_channels(destination, routes);
-    const Ways& ways = *routes.ways;
-    const uint16_t kind = ways.kind[destination];
-    Route route = ways.kinds[kind];
-    route.channels = {channels, ways.length[kind]};
+    if (!channels) {
+      channels = write_route(destination, routes);
+      if (!channels) return {};
+      page = routes.pages[destination / Page::size].load(std::memory_order_acquire);
+    }
+    const Kind& kind = *page->kinds[destination % Page::size];
+    Route route = kind.route;
+    route.channels = {channels, kind.channels};
     return route;
   }
 
@@ -163,29 +167,39 @@ class Topology {
     int vertex;
     ChannelId channel;
   };
-  // How a vertex is reached from a device.
+  // What routes have in common, and how many channels they have.
+  struct Kind {
+    Route route;  // without its channels
+    size_t channels = 0;
+  };
+  // How a switch is reached from a device, or a device at last.
   struct Step {
-    int previous;  // vertex; -1 after the source's own links
-    ChannelId channel;
+    double cost = 1e300;  // of a transfer of 1 MiB, in microseconds
+    int hops = 0;
+    int previous = -1;  // switch, by its number in Ways::switches; -1 after the source's own links
+    ChannelId channel = -1;
+    // A way that costs as much and has no more links than the one before takes its place.
+    bool improve(double other_cost, int hops_before, int other_previous, ChannelId last);
   };
-  // To all vertices: the same from devices that are linked alike, but for the first channel.
+  // To all switches: the same from devices that are linked alike, but for the first channel.
   struct Ways {
-    Vector<Step> steps;                                     // [vertex]
-    Vector<uint16_t> kind;                                  // [destination]
-    Vector<Route> kinds;                                    // the different ones, without channels
-    Vector<size_t> length;                                  // [kind]: channels
-    uint16_t kind_of(const Route& route, size_t channels);  // adds a new kind
+    DeviceId source;
+    Vector<Step> switches;                // the nearest first
+    Vector<std::pair<int, int>> numbers;  // vertex of a switch, and its number among these; ascending
+    std::mutex mutex;                     // of the kinds
+    std::deque<Kind> kinds;               // the different ones; what points to them stays
   };
-  // The channels of routes to neighbouring destinations; null: not written yet.
+  // The routes to neighbouring destinations; null: not written yet. A kind is written before its channels are.
   struct Page {
     static constexpr int size = 64;
     Array<std::atomic<const ChannelId*>, size> channels = {};
+    Array<const Kind*, size> kinds = {};
   };
   // Routes of a large cluster are looked up at random, and most of them never: no bytes until then.
   struct RoutesFrom {
     std::once_flag once;
     std::atomic<bool> known = false;  // ways, first_channels and null pages are there
-    std::shared_ptr<const Ways> ways;
+    std::shared_ptr<Ways> ways;
     std::map<ChannelId, ChannelId> first_channels;  // that stand in these ways, and the source's own
     Vector<std::atomic<Page*>> pages;               // [destination / Page::size]
     std::mutex mutex;                               // of what is written
@@ -194,11 +208,18 @@ class Topology {
     ChannelId* end = nullptr;  // of the last route in the last of these
     size_t room = 0;           // behind it
   };
-  void compute_routes_once(DeviceId source, RoutesFrom& routes) const;
-  void compute_routes(DeviceId source, RoutesFrom& routes) const;
-  static const ChannelId* write_channels(DeviceId destination, RoutesFrom& routes);
+  // Of what is linked to what.
+  void set_neighbours(Vector<Vector<Neighbour>> neighbours);
+  void find_ways_once(DeviceId source, RoutesFrom& routes) const;
+  void find_ways(DeviceId source, RoutesFrom& routes) const;
+  std::shared_ptr<Ways> ways_to_switches(DeviceId source) const;
+  Step last_step(const Ways& ways, DeviceId destination) const;
+  const Kind* kind_of(Ways& ways, const Step& last) const;
+  const ChannelId* write_route(DeviceId destination, RoutesFrom& routes) const;  // null: there is none
 
-  Vector<Vector<Neighbour>> neighbours_;  // by vertex: devices first, then switches
+  Vector<Vector<Neighbour>> neighbours_;       // [vertex]: devices first, then switches
+  Vector<Vector<Neighbour>> linked_switches_;  // [vertex]
+  Vector<Vector<Neighbour>> arrivals_;         // [device]: the switches that lead to it
   std::shared_ptr<Vector<RoutesFrom>> routes_;
 };
 

@@ -81,7 +81,7 @@ Vector<int64_t> parameters_with_sharded_optimizer(const Evaluator& evaluator, co
 ShapeCosts costs_of_shape(const Parallelism& parallelism, const Graph& graph, const Topology& topology,
                           const CostOptions& costs, ParameterLoads& loads) {
   ShapeCosts result;
-  const SimulatedSettings settings(parallelism, graph, topology, costs, {}, &loads);
+  const SimulatedSettings settings(parallelism, graph, topology, costs, {}, &loads, StandIns::assumed);
   SimulatedSettings::Iteration one(settings, 1);
   const Evaluator::Details details = one.evaluator().simulated(settings.strategy());
   result.makespan = details.timeline.makespan;

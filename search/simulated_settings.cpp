@@ -6,7 +6,6 @@
 
 #include "common/task_graph/live_memory.h"
 #include "common/task_graph/sharded_units.h"
-#include "search/optimizer/alike_ranks.h"
 
 namespace ff {
 namespace {
@@ -43,14 +42,14 @@ GraphAndTopology files_of(const FoldedPlan& plan, int micro_batches) {
 
 SimulatedSettings::SimulatedSettings(const Parallelism& parallelism, const Graph& graph, const Topology& topology,
                                      const CostOptions& costs, const std::optional<Vector<std::string>>& recompute,
-                                     ParameterLoads* loads)
+                                     ParameterLoads* loads, StandIns stand_ins)
     : costs_(with_conventions(costs, parallelism, graph.batch_size)),
       plan_(plan_of_some(parallelism, graph, topology, loads)), strategy_(std::move(plan_.plan.strategy)),
       simulated_(parallelism) {
   if (plan_.replicas) simulated_ = simulated_.part(plan_.replicas->count);
   if (recompute) plan_.plan.settings.recompute = *recompute;
   Loaded one = load(files_of(plan_, 1), costs_);
-  plan_.replicas = with_stand_ins(one.problem(), parallelism, strategy_);
+  plan_.replicas = with_stand_ins(one.problem(), parallelism, strategy_, stand_ins);
 }
 
 Vector<int> SimulatedSettings::stages_of_devices() const {

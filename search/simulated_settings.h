@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 
+#include "search/optimizer/alike_ranks.h"
 #include "search/optimizer/evaluator.h"
 #include "search/optimizer/folding.h"
 #include "search/problem_files.h"
@@ -19,7 +20,7 @@ class SimulatedSettings {
   // `loads`: of this topology, to be quicker. Throws InputError as plan_of does.
   SimulatedSettings(const Parallelism& parallelism, const Graph& graph, const Topology& topology,
                     const CostOptions& costs, const std::optional<Vector<std::string>>& recompute = {},
-                    ParameterLoads* loads = nullptr);
+                    ParameterLoads* loads = nullptr, StandIns stand_ins = StandIns::compared);
 
   const Strategy& strategy() const { return strategy_; }  // of one micro-batch
   const Topology& topology() const { return plan_.topology; }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
+#include <optional>
 #include <span>
 #include <tuple>
 
@@ -250,20 +251,43 @@ Vector<int> alike_ranks(const Vector<Vector<DeviceId>>& ranks, const Vector<Devi
   return result;
 }
 
+namespace {
+
+// Do no two ranks send over a common link? From each of their devices to the next one, which is of the next group of a
+// stage or of the next stage.
+bool have_own_links(const Vector<Vector<DeviceId>>& ranks, const Topology& topology) {
+  Vector<int> user(topology.channels.size(), none);
+  for (const int rank : ranks.indices())
+    for (int place = 0; place + 1 < ranks[rank].count(); ++place)
+      for (const auto& [from, to] : {std::pair(place, place + 1), {place + 1, place}})
+        for (const ChannelId channel : topology.route(ranks[rank][from], ranks[rank][to]).channels) {
+          if (user[channel] != none && user[channel] != rank) return false;
+          user[channel] = rank;
+        }
+  return true;
+}
+
+}  // namespace
+
 std::shared_ptr<const Replicas> with_stand_ins(const Problem& problem, const Parallelism& parallelism,
-                                               const Strategy& strategy) {
+                                               const Strategy& strategy, StandIns how) {
   if (parallelism.of_layer() == 1 && parallelism.groups_of_experts() == 1) return problem.replicas;
   Problem one = problem;
   one.settings.micro_batches = 1;
   one.batch_graph = nullptr;
-  Evaluator evaluator(one);
+  std::optional<Evaluator> evaluator;  // where ranks are compared
   Vector<DeviceId> stand_ins;
   for (const DeviceId device : problem.topology.devices.indices()) stand_ins.push_back(device);
   const Vector<DeviceId> themselves = stand_ins;
   for (const auto& ranks_of : {ranks_of_tensors, ranks_of_context, ranks_of_experts}) {
     const Vector<Vector<DeviceId>> ranks = ranks_of(parallelism, problem.topology);
     if (ranks.count() == 1) continue;
-    const Vector<int> firsts = alike_ranks(ranks, stand_ins, strategy, evaluator);
+    const bool assumed =
+        how == StandIns::assumed && ranks_of == ranks_of_tensors && have_own_links(ranks, problem.topology);
+    if (!assumed && !evaluator) evaluator.emplace(one);
+    Vector<int> firsts(ranks.size(), 1);
+    firsts[0] = 0;
+    if (!assumed) firsts = alike_ranks(ranks, stand_ins, strategy, *evaluator);
     for (const int rank : ranks.indices())
       for (const int place : ranks[rank].indices())
         stand_ins[ranks[rank][place]] = stand_ins[ranks[firsts[rank]][place]];

@@ -30,9 +30,15 @@ Vector<Vector<DeviceId>> ranks_of_experts(const Parallelism& parallelism, const 
 Vector<int> alike_ranks(const Vector<Vector<DeviceId>>& ranks, const Vector<DeviceId>& stand_ins,
                         const Strategy& strategy, Evaluator& evaluator);
 
+// How it is known which ranks of tensor parallelism do the same.
+enum class StandIns {
+  compared,
+  assumed,  // all but the first do, where their routes from stage to stage share no link; else compared: for estimates
+};
+
 // The problem's replicas, with stand-ins among the devices that split the layers of each group, and among groups that
 // split the experts, where some do the same. `strategy` of one micro-batch, with these settings.
 std::shared_ptr<const Replicas> with_stand_ins(const Problem& problem, const Parallelism& parallelism,
-                                               const Strategy& strategy);
+                                               const Strategy& strategy, StandIns how = StandIns::compared);
 
 }  // namespace ff

@@ -80,7 +80,7 @@ TEST_CASE("stages can have different numbers of data-parallel groups") {
         {"stage_dp=4:2", "are 6 devices, the topology has 8"},
         {"stage_dp=5:3", "the batch of 16 samples is not divisible by dp=5"},
         {"stage_dp=4:3:1,micro_batch=1", "stage_dp: 3 groups do not divide the 4 samples of a micro-batch"}})
-    CHECK_THAT(message_of<InputError>([&] {
+    CHECK_THAT(message_of<InputError>([&, text = text] {
                  Parallelism wrong = parse_parallelism(text);
                  plan_of(wrong, graph, topology);
                }),
@@ -93,7 +93,7 @@ TEST_CASE("nothing runs beside a kernel that the host waits for") {
         {"launch_blocking=on,framework=fsdp", "and framework is none of these"},
         {"launch_blocking=on,framework=megatron,overlap_grad_reduce=on", "no collective runs beside a kernel"},
         {"launch_blocking=on,framework=deepspeed,sharding=parameters", "no collective runs beside a kernel"}})
-    CHECK_THAT(message_of<InputError>([&] { parse_parallelism(text); }), Catch::Contains(message));
+    CHECK_THAT(message_of<InputError>([text = text] { parse_parallelism(text); }), Catch::Contains(message));
   const Parallelism blocking = parse_parallelism("tp=2,dp=4,micro_batch=1,framework=megatron,launch_blocking=on");
   CHECK(parse_parallelism(to_string(blocking)).blocking_launches);
   CHECK(conventions_of(blocking).blocking_launches);
