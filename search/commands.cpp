@@ -6,11 +6,11 @@
 #include "common/task_graph/issue_order.h"
 #include "search/command_outputs.h"
 #include "search/explain/critical_path.h"
-#include "search/framework_settings.h"
 #include "search/optimizer/parallelism.h"
 #include "search/report/plan_text.h"
-#include "search/settings_explanation.h"
-#include "search/settings_report.h"
+#include "search/settings/explanation.h"
+#include "search/settings/framework_settings.h"
+#include "search/settings/report.h"
 #include "search/simulation_room.h"
 
 namespace ff {

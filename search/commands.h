@@ -8,11 +8,11 @@
 
 #include "search/algorithms/algorithms.h"
 #include "search/explain/explain.h"
-#include "search/given_settings.h"
 #include "search/interruption.h"
-#include "search/plan_by_settings.h"
 #include "search/problem_files.h"
-#include "search/settings_choice.h"
+#include "search/settings/choice.h"
+#include "search/settings/given_settings.h"
+#include "search/settings/plan_by_settings.h"
 
 namespace ff {
 

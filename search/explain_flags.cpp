@@ -1,7 +1,7 @@
 #include "search/explain_flags.h"
 
 #include "search/explain/what_if.h"
-#include "search/given_settings_flags.h"
+#include "search/settings/given_settings_flags.h"
 
 namespace ff {
 namespace {

@@ -25,13 +25,13 @@
 #include "search/discovery/discover.h"
 #include "search/discovery/presets.h"
 #include "search/explain_flags.h"
-#include "search/given_settings_flags.h"
 #include "search/import/command.h"
 #include "search/import/flags.h"
 #include "search/interruption.h"
 #include "search/optimizer/mcmc/simulation_check.h"
 #include "search/plan_command.h"
 #include "search/report/summary.h"
+#include "search/settings/given_settings_flags.h"
 
 namespace {
 

@@ -5,10 +5,10 @@
 
 #include "common/json_file.h"
 #include "search/explain/what_if.h"
-#include "search/framework_settings.h"
-#include "search/plan_answers.h"
 #include "search/report/line.h"
 #include "search/report/summary.h"
+#include "search/settings/framework_settings.h"
+#include "search/settings/plan_answers.h"
 
 namespace ff {
 namespace {

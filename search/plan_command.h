@@ -2,7 +2,7 @@
 #pragma once
 
 #include "search/commands.h"
-#include "search/settings_search.h"
+#include "search/settings/search.h"
 
 namespace ff {
 

@@ -7,10 +7,10 @@
 #include "search/commands.h"
 #include "search/optimizer/baselines/propagate.h"
 #include "search/optimizer/lower_bound.h"
-#include "search/plan_by_settings.h"
 #include "search/report/html/report.h"
 #include "search/report/trace.h"
-#include "search/settings_report.h"
+#include "search/settings/plan_by_settings.h"
+#include "search/settings/report.h"
 #include "search/simulation_room.h"
 
 namespace ff {

@@ -9,7 +9,7 @@
 #include "search/optimizer/parallelism.h"
 #include "search/report/html/report.h"
 #include "search/report/kernel_cost_table.h"
-#include "search/settings_report.h"
+#include "search/settings/report.h"
 #include "search/simulation_room.h"
 
 namespace ff {

@@ -7,7 +7,7 @@
 #include "common/readable.h"
 #include "common/vector.h"
 #include "search/algorithms/algorithms.h"
-#include "search/settings_choice.h"
+#include "search/settings/choice.h"
 
 namespace ff {
 

@@ -3,7 +3,7 @@
 
 #include "common/task_graph/task_graph.h"
 #include "search/cost/analytic.h"
-#include "search/settings_prediction.h"
+#include "search/settings/prediction.h"
 #include "tests/support/gated_transformers.h"
 #include "tests/support/large_model_costs.h"
 

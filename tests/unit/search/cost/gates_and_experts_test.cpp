@@ -4,7 +4,7 @@
 #include <map>
 #include <set>
 
-#include "search/settings_prediction.h"
+#include "search/settings/prediction.h"
 #include "tests/support/gated_transformers.h"
 #include "tests/support/large_model_costs.h"
 

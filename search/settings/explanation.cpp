@@ -1,4 +1,4 @@
-#include "search/settings_explanation.h"
+#include "search/settings/explanation.h"
 
 #include <algorithm>
 #include <functional>
@@ -8,8 +8,8 @@
 #include "common/readable.h"
 #include "search/explain/sections.h"
 #include "search/explain/what_if.h"
-#include "search/plan_answers.h"
-#include "search/settings_prediction.h"
+#include "search/settings/plan_answers.h"
+#include "search/settings/prediction.h"
 
 namespace ff {
 namespace {

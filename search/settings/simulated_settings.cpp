@@ -1,4 +1,4 @@
-#include "search/simulated_settings.h"
+#include "search/settings/simulated_settings.h"
 
 #include <algorithm>
 #include <cmath>

@@ -3,8 +3,8 @@
 
 #include <string>
 
-#include "search/framework_arguments.h"
 #include "search/problem_files.h"
+#include "search/settings/framework_arguments.h"
 
 namespace ff {
 

@@ -1,4 +1,4 @@
-#include "search/given_settings_flags.h"
+#include "search/settings/given_settings_flags.h"
 
 namespace ff {
 

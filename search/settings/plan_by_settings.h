@@ -1,4 +1,4 @@
-// What a search for a transformer starts from: the best settings (settings_search.h) as a strategy.
+// What a search for a transformer starts from: the best settings (search.h) as a strategy.
 #pragma once
 
 #include <atomic>
@@ -6,8 +6,8 @@
 
 #include "search/algorithms/algorithms.h"
 #include "search/problem_files.h"
-#include "search/settings_choice.h"
-#include "search/settings_search.h"
+#include "search/settings/choice.h"
+#include "search/settings/search.h"
 
 namespace ff {
 

@@ -1,4 +1,4 @@
-#include "search/settings_refinement.h"
+#include "search/settings/refinement.h"
 
 #include <algorithm>
 #include <optional>

@@ -6,7 +6,7 @@
 #include <set>
 #include <string>
 
-#include "search/settings_prediction.h"
+#include "search/settings/prediction.h"
 
 namespace ff {
 

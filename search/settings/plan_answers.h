@@ -3,7 +3,7 @@
 #pragma once
 
 #include "search/explain/explain.h"
-#include "search/settings_search.h"
+#include "search/settings/search.h"
 
 namespace ff {
 

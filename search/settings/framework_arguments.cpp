@@ -1,4 +1,4 @@
-#include "search/framework_arguments.h"
+#include "search/settings/framework_arguments.h"
 
 #include <algorithm>
 #include <charconv>
@@ -9,7 +9,7 @@
 #include <sstream>
 
 #include "common/errors.h"
-#include "search/pipeline_layout.h"
+#include "search/settings/pipeline_layout.h"
 
 namespace ff {
 namespace {

@@ -1,4 +1,4 @@
-#include "search/pipeline_layout.h"
+#include "search/settings/pipeline_layout.h"
 
 #include <algorithm>
 

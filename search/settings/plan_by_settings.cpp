@@ -1,4 +1,4 @@
-#include "search/plan_by_settings.h"
+#include "search/settings/plan_by_settings.h"
 
 #include <algorithm>
 

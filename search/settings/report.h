@@ -9,7 +9,7 @@
 #include "search/optimizer/parallelism.h"
 #include "search/problem_files.h"
 #include "search/report/summary.h"
-#include "search/simulated_settings.h"
+#include "search/settings/simulated_settings.h"
 
 namespace ff {
 

@@ -5,7 +5,7 @@
 
 #include <functional>
 
-#include "search/settings_prediction.h"
+#include "search/settings/prediction.h"
 
 namespace ff {
 

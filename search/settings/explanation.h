@@ -3,7 +3,7 @@
 #pragma once
 
 #include "search/explain/explain.h"
-#include "search/settings_report.h"
+#include "search/settings/report.h"
 
 namespace ff {
 

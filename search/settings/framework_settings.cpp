@@ -1,4 +1,4 @@
-#include "search/framework_settings.h"
+#include "search/settings/framework_settings.h"
 
 #include <algorithm>
 #include <functional>
@@ -7,7 +7,7 @@
 #include <span>
 
 #include "common/json_file.h"
-#include "search/pipeline_layout.h"
+#include "search/settings/pipeline_layout.h"
 
 namespace ff {
 namespace {

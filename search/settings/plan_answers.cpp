@@ -1,4 +1,4 @@
-#include "search/plan_answers.h"
+#include "search/settings/plan_answers.h"
 
 #include <algorithm>
 #include <cstdio>

@@ -1,4 +1,4 @@
-#include "search/settings_search.h"
+#include "search/settings/search.h"
 
 #include <algorithm>
 #include <chrono>
@@ -13,7 +13,7 @@
 #include "search/optimizer/device_nodes.h"
 #include "search/optimizer/search_control.h"
 #include "search/optimizer/stage_widths.h"
-#include "search/settings_refinement.h"
+#include "search/settings/refinement.h"
 
 namespace ff {
 namespace {
@@ -607,7 +607,7 @@ class SettingsSearch {
   }
 
   // What is exchanged for each micro-batch, among the ranks of a node instead of all. (Groups for the optimizer's state
-  // are looked at for the best plans: settings_refinement.h.) `bound`: without what parameters exchange.
+  // are looked at for the best plans: refinement.h.) `bound`: without what parameters exchange.
   void add_in_groups(Parallelism parallelism, Nanoseconds bound) {
     if (given("shard_group") || parallelism.shard_group > 0 || !shards_gradients(parallelism.synchronization) ||
         !can_shard_in_groups(parallelism.framework, parallelism.synchronization))
@@ -677,7 +677,7 @@ class SettingsSearch {
     else result_.looked_at[place->second] = one;
   }
 
-  // Borders of stages, and recomputation of some layers (settings_refinement.h).
+  // Borders of stages, and recomputation of some layers (refinement.h).
   void refine_best() {
     constexpr int most = 3;
     const SettingsRefinement refinement{

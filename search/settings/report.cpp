@@ -1,4 +1,4 @@
-#include "search/settings_report.h"
+#include "search/settings/report.h"
 
 #include <algorithm>
 #include <utility>
@@ -6,7 +6,7 @@
 #include "search/command_outputs.h"
 #include "search/optimizer/lower_bound.h"
 #include "search/report/trace.h"
-#include "search/settings_prediction.h"
+#include "search/settings/prediction.h"
 
 namespace ff {
 

@@ -1,4 +1,4 @@
-#include "search/given_settings.h"
+#include "search/settings/given_settings.h"
 
 namespace ff {
 namespace {

@@ -1,4 +1,4 @@
-#include "search/settings_prediction.h"
+#include "search/settings/prediction.h"
 
 #include <algorithm>
 #include <tuple>

@@ -1,7 +1,7 @@
 // What an iteration takes under settings (optimizer/parallelism.h), for many devices and micro-batches.
 #pragma once
 
-#include "search/simulated_settings.h"
+#include "search/settings/simulated_settings.h"
 
 namespace ff {
 

@@ -1,4 +1,4 @@
-#include "search/settings_search.h"
+#include "search/settings/search.h"
 
 #include <catch2/catch.hpp>
 #include <cmath>
@@ -6,8 +6,8 @@
 
 #include "search/optimizer/device_nodes.h"
 #include "search/optimizer/stage_widths.h"
-#include "search/plan_answers.h"
-#include "search/settings_refinement.h"
+#include "search/settings/plan_answers.h"
+#include "search/settings/refinement.h"
 #include "tests/support/committed_files.h"
 #include "tests/support/graph_of_config.h"
 #include "tests/support/large_model_costs.h"

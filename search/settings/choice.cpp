@@ -1,4 +1,4 @@
-#include "search/settings_choice.h"
+#include "search/settings/choice.h"
 
 #include "common/recomputation.h"
 

@@ -4,7 +4,7 @@
 #include <CLI/CLI.hpp>
 #include <string>
 
-#include "search/given_settings.h"
+#include "search/settings/given_settings.h"
 
 namespace ff {
 
