@@ -135,6 +135,12 @@ std::string_view name_of(Recomputation recomputation);
 Parallelism parse_parallelism(const std::string& text);
 // What such a text says of the precision, which is not part of the plan but of what its tasks cost. Throws likewise.
 std::optional<Precision> precision_of_settings(const std::string& text);
+// "4:2:1"
+std::string colon_separated(const Vector<int>& numbers);
+// Do layers compute single operators again, not whole layers (recompute=selective)?
+bool recomputes_operators(const Parallelism& parallelism);
+// Are gradients reduced beside backward if nothing is said of it?
+bool overlaps_by_default(const Parallelism& parallelism);
 // As given, or by default. Megatron-LM reduces after backward without --overlap-grad-reduce (finalize_model_grads in
 // train_step; before 2023 allreduce_gradients), and so do DeepSpeed's pipelines (TrainSchedule: ReduceTiedGrads and
 // ReduceGrads at the end).

@@ -14,11 +14,7 @@ namespace {
 
 std::string text_of(int64_t number) { return std::to_string(number); }
 
-std::string layers_text(const Parallelism& plan) {
-  std::string text;
-  for (const int layers : plan.layers) text += (text.empty() ? "layers=" : ":") + text_of(layers);
-  return text;
-}
+std::string layers_text(const Parallelism& plan) { return "layers=" + colon_separated(plan.layers); }
 
 // Groups of ranks that each have all of the sharded state; 1: all ranks share it. With context parallelism its ranks
 // are among those that do.
