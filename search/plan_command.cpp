@@ -143,6 +143,11 @@ CommandResult run_plan(const PlanOptions& options, const std::atomic<bool>& stop
       throw InputError(std::string("--settings: ") + error.what());
     }
   }
+  search.equal_stages = !options.framework.empty();
+  if (search.equal_stages && !search.pinned.stage_data.empty())
+    throw InputError("--for " + options.framework +
+                     ": its stages have equally many devices, and --settings has stage_dp=" +
+                     colon_separated(search.pinned.stage_data));
   const CostOptions costs = costs_of_plans(options);
   const bool as_framework = follows_framework(options, search, costs);
   if (as_framework) search.pinned.framework = convention_of(options.framework);

@@ -413,14 +413,15 @@ class SettingsSearch {
       shape.data = groups / pipeline;
       result.push_back(shape);
     }
-    if (shape.framework != "none" || experts_ > 1 || options_.pinned.chunks > 1) return result;
+    if (options_.equal_stages || shape.framework != "none" || experts_ > 1 || options_.pinned.chunks > 1) return result;
     const Vector<Vector<int>> ways =
         shape.stage_data.empty() ? stage_widths(topology_, shape.of_layer()) : Vector<Vector<int>>{shape.stage_data};
     for (const Vector<int>& widths : ways) {
       shape.stage_data = widths;
       shape.pipeline = widths.count();
       shape.data = *std::max_element(widths.begin(), widths.end());
-      if (shape.pipeline <= layers_) result.push_back(shape);
+      if (shape.pipeline <= layers_ && std::accumulate(widths.begin(), widths.end(), 0) == groups)
+        result.push_back(shape);
     }
     return result;
   }
@@ -469,6 +470,10 @@ class SettingsSearch {
   }
 
   std::string nothing_divides() const {
+    if (const Vector<int>& widths = options_.pinned.stage_data; !widths.empty())
+      return "stage_dp=" + colon_separated(widths) + " with tp x cp devices a group must have the " +
+             std::to_string(topology_.devices.count()) + " devices, and its groups divide the batch of " +
+             std::to_string(graph_.batch_size) + " samples";
     return product_of_degrees(options_.pinned) + " must divide the " + std::to_string(topology_.devices.count()) +
            " devices, and the data-parallel groups and micro-batches the batch of " +
            std::to_string(graph_.batch_size) + " samples" +

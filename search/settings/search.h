@@ -20,6 +20,7 @@ struct SettingsSearchOptions {
   Parallelism pinned;           // what stays as it is: the keys of `given`, attention and framework
   std::set<std::string> given;  // tp, pp, vp, dp, stage_dp, cp, ep, micro_batch, sharding, recompute
   int micro_batches = 0;        // of a data-parallel group; 0: any number
+  bool equal_stages = false;    // none of different width: for frameworks, whose stages are equal
   int top = 10;                 // how many of the fastest are looked for
   double budget_s = 0;          // 0: none
   std::function<void(const SettingsSearchProgress&)> progress;

@@ -536,6 +536,12 @@ class Settings(unittest.TestCase):
                                            "--cost", "analytic", "--json"))
         self.assertIn("pp=2,vp=1,dp=4", exported["settings"])
         self.assertIn("stage_dp=4:2:2: the stages of a framework have equally many devices", exported["not_there"])
+        on = ("--graph", "g.json", "--topo", ROOT / "topologies/p100-2x4.json", "--cost", "analytic")
+        plans = json.loads(self.program(BUILD / "ffsearch", "plan", *on, "--settings", "stage_dp=2:1:1", "--json"))
+        self.assertIn("tp=2,pp=3,vp=1,dp=2,", plans["plans"][0]["settings"])
+        error = self.program(BUILD / "ffsearch", "plan", *on, "--settings", "stage_dp=2:1:1", "--for", "megatron",
+                             code=1)
+        self.assertIn("--for megatron: its stages have equally many devices", error)
         explained = self.program(BUILD / "ffsearch", "explain", "--graph", "g.json", "--topo",
                                  ROOT / "topologies/p100-2x4.json", "--settings", "stage_dp=1:1:4:2,micro_batch=2",
                                  "--cost", "analytic")

@@ -11,6 +11,7 @@
 #include "tests/support/committed_files.h"
 #include "tests/support/graph_of_config.h"
 #include "tests/support/large_model_costs.h"
+#include "tests/support/message_of.h"
 #include "tests/support/random_network.h"
 
 namespace ff {
@@ -374,12 +375,19 @@ TEST_CASE("devices of each model get stages of their own") {
   SettingsSearchOptions equal;
   equal.pinned.framework = "fsdp";  // whose stages are equal
   for (const LookedAt& one : searched(graph, topology, equal).looked_at) CHECK(one.parallelism.stage_data.empty());
+  equal = {};
+  equal.equal_stages = true;
+  CHECK(searched(graph, topology, equal).best[0].parallelism.stage_data.empty());
   // What is given is looked at alone.
   SettingsSearchOptions given;
   given.pinned = parse_parallelism("stage_dp=2:3:3");
   given.given = keys_of_parallelism("stage_dp=2:3:3");
   for (const LookedAt& one : searched(graph, topology, given).looked_at)
     CHECK(one.parallelism.stage_data == Vector<int>{2, 3, 3});
+  given.pinned.stage_data = {3, 6};
+  given.pinned.pipeline = 2;
+  CHECK_THAT(message_of<InputError>([&] { searched(graph, topology, given); }),
+             Catch::Contains("stage_dp=3:6 with tp x cp devices a group must have the 8 devices"));
 }
 
 TEST_CASE("stages that compute more get fewer layers, and no more is recomputed than must be") {
