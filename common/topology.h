@@ -188,6 +188,8 @@ class Topology {
     Vector<std::pair<int, int>> numbers;  // vertex of a switch, and its number among these; ascending
     std::mutex mutex;                     // of the kinds
     std::deque<Kind> kinds;               // the different ones; what points to them stays
+    // In front of a step; null: nothing is.
+    const Step* before(const Step& step) const { return step.previous >= 0 ? &switches[step.previous] : nullptr; }
   };
   // The routes to neighbouring destinations; null: not written yet. A kind is written before its channels are.
   struct Page {

@@ -129,7 +129,7 @@ const Topology::Kind* Topology::kind_of(Ways& ways, const Step& last) const {
   Kind kind;
   Route& route = kind.route;
   route.bandwidth_gb_per_s = 1e300;
-  for (const Step* step = &last; step; step = step->previous >= 0 ? &ways.switches[step->previous] : nullptr) {
+  for (const Step* step = &last; step; step = ways.before(*step)) {
     const Channel& channel = channels[step->channel];
     ++kind.channels;
     route.latency_us += channel.latency_us;
@@ -169,8 +169,7 @@ const ChannelId* Topology::write_route(DeviceId destination, RoutesFrom& routes)
   }
   routes.room -= kind->channels;
   ChannelId* at = routes.end += kind->channels;
-  for (const Step* step = &last; step; step = step->previous >= 0 ? &ways.switches[step->previous] : nullptr)
-    *--at = step->channel;
+  for (const Step* step = &last; step; step = ways.before(*step)) *--at = step->channel;
   if (!routes.first_channels.empty()) *at = routes.first_channels.at(*at);
   page.load()->kinds[destination % Page::size] = kind;
   known.store(at, std::memory_order_release);

@@ -91,7 +91,7 @@ CommandResult run_export(const ExportOptions& options) {
     if (!(nearest.strategy[op] == file.strategy[op])) others.push_back(file.graph.operators[op].name);
   if (const Parallelism own = nearest_parallelism(graph, file.topology, file.strategy, file.settings);
       !own.stage_data.empty())
-    settings.not_there.push_back("stage_dp=" + values_by_key(own)["stage_dp"] +
+    settings.not_there.push_back("stage_dp=" + colon_separated(own.stage_data) +
                                  ": the stages of a framework have equally many devices");
   if (!same_micro_batches)
     settings.not_there.push_back("micro_batches=" + std::to_string(file.settings.micro_batches) + ": the nearest is " +

@@ -498,12 +498,15 @@ int nearest_stages(const Parallelism& degrees, int stages, int layers, int64_t b
 // The degrees, with stages and groups that together have all devices.
 void set_nearest_stages(Parallelism& nearest, const Places& places, int layers, int64_t batch, int devices,
                         StageWidths widths) {
-  if (widths == StageWidths::any && nearest.expert == 1)
-    nearest.stage_data = places.groups_of_stages(nearest.of_layer(), devices);
-  if (!nearest.stage_data.empty()) {
-    nearest.pipeline = nearest.stage_data.count();
-    nearest.data = *std::max_element(nearest.stage_data.begin(), nearest.stage_data.end());
-    return;
+  if (widths == StageWidths::any && nearest.expert == 1 && nearest.expert_tensor == 0) {
+    const Vector<int> groups = places.groups_of_stages(nearest.of_layer(), devices);
+    const int most = groups.empty() ? 0 : *std::max_element(groups.begin(), groups.end());
+    if (most > 0 && batch % most == 0) {
+      nearest.stage_data = groups;
+      nearest.pipeline = groups.count();
+      nearest.data = most;
+      return;
+    }
   }
   nearest.pipeline = nearest_stages(nearest, places.stages(), layers, batch, devices);
   nearest.chunks = nearest.pipeline > 1 ? std::max(1, places.count() / nearest.pipeline) : 1;
@@ -528,9 +531,9 @@ Parallelism nearest_parallelism(const Graph& graph, const Topology& topology, co
   while (nearest.context > 1 && devices % nearest.of_layer() != 0) --nearest.context;
   if (layers >= least_known)
     places = places.with_ends(strategy[0].devices, strategy.back().devices, nearest.of_layer());
-  set_nearest_stages(nearest, places, layers, graph.batch_size, devices, widths);
   while (nearest.expert_tensor > 0 && nearest.tensor % nearest.expert_tensor != 0) --nearest.expert_tensor;
   if (nearest.expert_tensor == nearest.tensor) nearest.expert_tensor = 0;
+  set_nearest_stages(nearest, places, layers, graph.batch_size, devices, widths);
   while (!experts_are_placed(nearest)) {
     if (nearest.expert > 1) --nearest.expert;
     else nearest.expert_tensor = 0;
@@ -541,7 +544,7 @@ Parallelism nearest_parallelism(const Graph& graph, const Topology& topology, co
                      std::to_string(nearest.data) + " data-parallel groups of the nearest settings");
   nearest.micro_batch = std::max<int64_t>(1, of_group / settings.micro_batches);
   while (of_group % nearest.micro_batch != 0) --nearest.micro_batch;
-  if (!divides_micro_batches(nearest) || (!nearest.stage_data.empty() && nearest.expert_tensor > 0))
+  if (!divides_micro_batches(nearest))
     return nearest_parallelism(graph, topology, strategy, settings, StageWidths::equal);
   nearest.synchronization =
       is_sharded(settings.synchronization) ? settings.synchronization : Synchronization::all_reduce;

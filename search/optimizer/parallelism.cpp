@@ -324,10 +324,12 @@ std::optional<Precision> precision_of_settings(const std::string& text) {
 }
 
 std::set<std::string> keys_of_parallelism(const std::string& text) {
+  const std::map<std::string, std::string> values = split(text);
   std::set<std::string> result;
-  for (const auto& [key, value] : split(text)) result.insert(key);
-  if (result.contains("stage_dp")) result.insert({"pp", "dp"});
-  if (result.contains("launch_blocking")) result.insert({"overlap_grad_reduce", "overlap_param_gather"});
+  for (const auto& [key, value] : values) result.insert(key);
+  if (values.contains("stage_dp")) result.insert({"pp", "dp"});
+  if (const auto found = values.find("launch_blocking"); found != values.end() && found->second == "on")
+    result.insert({"overlap_grad_reduce", "overlap_param_gather"});
   return result;
 }
 

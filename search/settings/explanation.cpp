@@ -79,10 +79,9 @@ Vector<Parallelism> neighbours(const Parallelism& own, int layers) {
     other.data = 0;
     change(other);
     if (other.pipeline == 1) other.chunks = 1;
-    if (other.pipeline != own.pipeline || other.chunks != own.chunks) other.layers.clear();
-    if (other.pipeline != own.pipeline || other.chunks != own.chunks || other.of_layer() != own.of_layer())
-      other.stage_data.clear();
-    if (other.stage_data != own.stage_data) other.layers.clear();
+    const bool other_stages = other.pipeline != own.pipeline || other.chunks != own.chunks;
+    if (other_stages || other.of_layer() != own.of_layer()) other.stage_data.clear();
+    if (other_stages || other.stage_data != own.stage_data) other.layers.clear();
     result.push_back(std::move(other));
   };
   const auto add_next = [&](int Parallelism::*degree) {

@@ -407,8 +407,9 @@ class SettingsSearch {
   // With as many stages of equally many groups as divide these, and with stages of different width.
   Vector<Parallelism> with_stages(Parallelism shape, int groups) const {
     Vector<Parallelism> result;
-    for (int pipeline = 1; pipeline <= std::min(layers_, groups); ++pipeline) {
-      if (groups % pipeline != 0 || !shape.stage_data.empty()) continue;
+    const int most_stages = shape.stage_data.empty() ? std::min(layers_, groups) : 0;  // of equally many groups
+    for (int pipeline = 1; pipeline <= most_stages; ++pipeline) {
+      if (groups % pipeline != 0) continue;
       shape.pipeline = pipeline;
       shape.data = groups / pipeline;
       result.push_back(shape);

@@ -70,6 +70,8 @@ TEST_CASE("stages can have different numbers of data-parallel groups") {
   const ParallelPlan with_ends = plan_of(ends, of_twelve, topology);
   CHECK(nearest_parallelism(of_twelve, topology, with_ends.strategy, with_ends.settings) == ends);
   CHECK(parse_parallelism("stage_dp=2:2") == parse_parallelism("pp=2,dp=2"));
+  // Where the groups of the widest stage do not divide the batch, equal stages are near.
+  CHECK(nearest_parallelism(graph, topology, with_ends.strategy, with_ends.settings).stage_data.empty());
   for (const auto& [text, message] :
        {std::pair("stage_dp=4:2,pp=3", "pp=3: stage_dp=4:2 has 2 stages"),
         {"stage_dp=4:2,dp=3", "dp=3: the largest of stage_dp=4:2 is 4"},
@@ -100,6 +102,8 @@ TEST_CASE("nothing runs beside a kernel that the host waits for") {
   CHECK(!conventions_of(blocking).overlaps_input_gradients);
   CHECK(conventions_of(parse_parallelism("tp=2,dp=4,framework=megatron")).overlaps_input_gradients);
   CHECK(!overlaps_reductions(blocking));
+  CHECK(keys_of_parallelism("launch_blocking=on").contains("overlap_grad_reduce"));
+  CHECK(!keys_of_parallelism("launch_blocking=off").contains("overlap_grad_reduce"));
 }
 
 TEST_CASE("settings with chunks without layers are read from their strategies") {
