@@ -678,8 +678,7 @@ class TakenRanges {
                                            [](const auto* a, const auto* b) { return a->size() < b->size(); }));
     united_ = *lists_[0];
     for (const int list : lists_.indices())
-      if (list > 0)
-        for (const Range& range : *lists_[list]) unite(united_, range);
+      if (list > 0) unite(united_, *lists_[list]);
     return united_;
   }
 
@@ -708,9 +707,22 @@ class TakenRanges {
   }
 
   // `ranges`: apart from each other, ascending. Mostly one of them has all of `range`.
-  static void unite(Vector<Range>& ranges, Range range) {
-    const auto begin = std::lower_bound(ranges.begin(), ranges.end(), range.begin,
+  static void unite(Vector<Range>& ranges, const Range& range) {
+    const auto place = std::lower_bound(ranges.begin(), ranges.end(), range.begin,
                                         [](const Range& one, int64_t at) { return one.end < at; });
+    unite(ranges, static_cast<int>(place - ranges.begin()), range);
+  }
+  // Both are such.
+  static void unite(Vector<Range>& ranges, const Vector<Range>& others) {
+    int place = 0;
+    for (const Range& range : others) {
+      while (place < ranges.count() && ranges[place].end < range.begin) ++place;
+      unite(ranges, place, range);
+    }
+  }
+  // `place`: of the first one that ends where `range` begins, or behind.
+  static void unite(Vector<Range>& ranges, int place, Range range) {
+    const auto begin = ranges.begin() + place;
     if (begin != ranges.end() && begin->begin <= range.begin && range.end <= begin->end) return;
     auto end = begin;
     for (; end != ranges.end() && end->begin <= range.end; ++end) {

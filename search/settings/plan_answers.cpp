@@ -22,7 +22,8 @@ std::string value_of(const Parallelism& parallelism, const std::string& key) {
 
 const char* name_of(LookedAt::Outcome outcome) {
   switch (outcome) {
-    case LookedAt::Outcome::fits: return "simulated";
+    case LookedAt::Outcome::fits:
+    case LookedAt::Outcome::slower: return "simulated";
     case LookedAt::Outcome::estimated: return "estimated";
     case LookedAt::Outcome::bounded: return "at least";
     case LookedAt::Outcome::exceeds_memory: break;

@@ -57,7 +57,8 @@ int micro_batches_of(const Parallelism& completed, const Graph& graph) {
 }
 
 SettingsPrediction predict_settings(const Parallelism& parallelism, const Graph& graph, const Topology& topology,
-                                    const CostOptions& costs, Extrapolation extrapolation, ParameterLoads* loads) {
+                                    const CostOptions& costs, Extrapolation extrapolation, ParameterLoads* loads,
+                                    Nanoseconds longest) {
   SettingsPrediction result;
   const Parallelism own = result.parallelism = completed(parallelism, graph, topology);
   const SimulatedSettings settings(own, graph, topology, costs, {}, loads);
@@ -65,7 +66,8 @@ SettingsPrediction predict_settings(const Parallelism& parallelism, const Graph&
   result.exact = sample->exact();
   result.extrapolated = sample->further() > 0;
   result.makespan = sample->makespan();
-  set_memory(result, settings.topology(), *sample);
+  result.memory_known = result.makespan <= longest;
+  if (result.memory_known) set_memory(result, settings.topology(), *sample);
   return result;
 }
 

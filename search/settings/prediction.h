@@ -1,6 +1,8 @@
 // What an iteration takes under settings (optimizer/parallelism.h), for many devices and micro-batches.
 #pragma once
 
+#include <limits>
+
 #include "search/settings/simulated_settings.h"
 
 namespace ff {
@@ -10,6 +12,7 @@ struct SettingsPrediction {
   Nanoseconds makespan = 0;
   int64_t memory_bytes = 0;   // of the device that needs the largest fraction of its memory
   double memory_share = 0;    // that is needed of the fullest device's memory; 0 where the topology states none
+  bool memory_known = true;   // else memory is 0: the plan takes longer than what was asked for
   bool extrapolated = false;  // from fewer micro-batches
   bool exact = true;          // the time is that of a simulation of all
   bool fits() const { return memory_share <= 1; }
@@ -23,10 +26,12 @@ int micro_batches_of(const Parallelism& completed, const Graph& graph);
 
 // In 1F1B order. Micro-batches that follow from others are not simulated, and memory is what a few need, with further
 // preallocated buffers. `graph` has the samples of an iteration, `loads` are those on the topology (SimulatedSettings).
+// Of a plan that takes longer than `longest` memory is not computed.
 // Throws InputError as plan_of does.
 SettingsPrediction predict_settings(const Parallelism& parallelism, const Graph& graph, const Topology& topology,
                                     const CostOptions& costs, Extrapolation extrapolation = Extrapolation::exact,
-                                    ParameterLoads* loads = nullptr);
+                                    ParameterLoads* loads = nullptr,
+                                    Nanoseconds longest = std::numeric_limits<Nanoseconds>::max());
 
 // What a device of a stage does in an iteration: times that its compute tasks and the collectives that it takes part in
 // take, summed. Collectives may run beside compute tasks.

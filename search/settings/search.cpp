@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <limits>
 #include <map>
 #include <numeric>
 #include <optional>
@@ -645,7 +646,7 @@ class SettingsSearch {
     std::optional<SettingsPrediction> found;
     const auto begin = std::chrono::steady_clock::now();
     try {
-      found = predict_settings(node.parallelism, graph_, topology_, costs_, Extrapolation::steady, &loads_);
+      found = predict_settings(node.parallelism, graph_, topology_, costs_, Extrapolation::steady, &loads_, longest());
     } catch (const InputError& error) {  // chunks
       refused_ = error.what();
       return;
@@ -661,7 +662,12 @@ class SettingsSearch {
     }
     const double below = 1 - static_cast<double>(found->makespan) / static_cast<double>(node.estimate);
     result_.most_below_estimate = std::max(result_.most_below_estimate, below);
-    add_to_best(*found);
+    if (found->memory_known) add_to_best(*found);
+  }
+
+  // What takes longer is not among the best.
+  Nanoseconds longest() const {
+    return result_.best.count() < options_.top ? std::numeric_limits<Nanoseconds>::max() : result_.best.back().makespan;
   }
 
   // Nothing cuts an evaluation short, and a larger one may follow.
@@ -671,8 +677,12 @@ class SettingsSearch {
 
   void simulated(const SettingsPrediction& found) {
     ++result_.simulated;
-    look_at(found.parallelism, found.fits() ? LookedAt::Outcome::fits : LookedAt::Outcome::exceeds_memory,
-            found.makespan, found.memory_share);
+    using enum LookedAt::Outcome;
+    if (found.memory_known)
+      return look_at(found.parallelism, found.fits() ? fits : exceeds_memory, found.makespan, found.memory_share);
+    const auto place = places_.find(to_string(found.parallelism));
+    const double share = place == places_.end() ? 0 : result_.looked_at[place->second].memory_share;
+    look_at(found.parallelism, slower, found.makespan, share);
   }
 
   // The last outcome counts.

@@ -28,7 +28,8 @@ struct SettingsSearchOptions {
 
 // Settings that a search met, in the order in which it did.
 struct LookedAt {
-  enum class Outcome { fits, exceeds_memory, estimated, bounded };
+  // slower: than the `top` fastest, in simulation; its memory is estimated.
+  enum class Outcome { fits, exceeds_memory, slower, estimated, bounded };
   Parallelism parallelism;
   Outcome outcome = Outcome::bounded;
   Nanoseconds time = 0;     // simulated, or estimated; of what is only bounded: not less than that
@@ -68,8 +69,8 @@ const LookedAt* with_least_memory(const SettingsSearchResult& result);
 // estimate from one micro-batch that is simulated: its time, and for each further one that of the busiest device with
 // its collectives. They are simulated (predict_settings) from the least estimate on, until those that are left would
 // be slower than the `top` fastest even if simulation came out 5 % below their estimates, or as far below as it did for
-// any so far. Sharding beyond the optimizer's state, and recomputation, cost time: they are looked at where less of
-// them exceeds device memory.
+// any so far. The memory of those that turn out slower than that is not computed. Sharding beyond the optimizer's
+// state, and recomputation, cost time: they are looked at where less of them exceeds device memory.
 //
 // Throws InputError where nothing is possible. Without a budget the result depends on nothing but the input.
 SettingsSearchResult search_settings(const Graph& graph, const Topology& topology, const CostOptions& costs,

@@ -331,6 +331,25 @@ Topology half_of_it_slow() {
 
 }  // namespace
 
+TEST_CASE("the search over settings computes no memory of plans that are slower than the best") {
+  const Graph graph = load_graph(FF_SOURCE_DIR "/graphs/gpt2-small.json", 64);
+  SettingsSearchOptions options;
+  options.top = 2;
+  const SettingsSearchResult found = searched(graph, half_of_it_slow(), options);
+  REQUIRE(found.best.count() == 2);
+  int slower = 0;
+  for (const LookedAt& one : found.looked_at) {
+    const bool is_faster = one.time < found.best.back().makespan;
+    if (one.outcome == LookedAt::Outcome::slower) CHECK_FALSE(is_faster);
+    slower += one.outcome == LookedAt::Outcome::slower;
+  }
+  CHECK(slower > 0);
+  for (const SettingsPrediction& plan : found.best) {
+    CHECK(plan.memory_known);
+    CHECK(plan.memory_bytes > 0);
+  }
+}
+
 TEST_CASE("the search over settings gives slow devices fewer layers") {
   const Graph graph = load_graph(FF_SOURCE_DIR "/graphs/gpt2-small.json", 64);
   const Topology topology = half_of_it_slow();
@@ -341,7 +360,8 @@ TEST_CASE("the search over settings gives slow devices fewer layers") {
     const SettingsSearchResult found = searched(graph, topology, options);
     Nanoseconds equal = -1;
     for (const LookedAt& one : found.looked_at)
-      if (one.outcome == LookedAt::Outcome::fits && one.parallelism.layers.empty() && (equal < 0 || one.time < equal))
+      if ((one.outcome == LookedAt::Outcome::fits || one.outcome == LookedAt::Outcome::slower) &&
+          one.parallelism.layers.empty() && (equal < 0 || one.time < equal))
         equal = one.time;
     REQUIRE(!found.best.empty());
     const Parallelism& best = found.best[0].parallelism;
