@@ -305,4 +305,19 @@ std::shared_ptr<const Replicas> with_stand_ins(const Problem& problem, const Par
   return result;
 }
 
+bool have_own_transfers(const TaskGraph& tasks, const Strategy& strategy, const Vector<Edge>& edges,
+                        const Replicas* replicas) {
+  const auto is_simulated = [&](OperatorId op, int part) {
+    const DeviceId device = strategy[op].devices[part];
+    return !replicas || replicas->stand_in(device) == device;
+  };
+  for (const int edge : edges.indices())
+    if (tasks.pairs[edge])
+      for (const BlockPair& pair : *tasks.pairs[edge])
+        if (is_simulated(edges[edge].producer, pair.producer_part) !=
+            is_simulated(edges[edge].consumer, pair.consumer_part))
+          return false;
+  return true;
+}
+
 }  // namespace ff

@@ -33,12 +33,17 @@ Vector<int> alike_ranks(const Vector<Vector<DeviceId>>& ranks, const Vector<Devi
 // How it is known which ranks of tensor parallelism do the same.
 enum class StandIns {
   compared,
-  assumed,  // all but the first do, where their routes from stage to stage share no link; else compared: for estimates
+  assumed,  // all but the first do, where their routes from stage to stage share no link; else compared: for
+            // estimates, with have_own_transfers
 };
 
 // The problem's replicas, with stand-ins among the devices that split the layers of each group, and among groups that
 // split the experts, where some do the same. `strategy` of one micro-batch, with these settings.
 std::shared_ptr<const Replicas> with_stand_ins(const Problem& problem, const Parallelism& parallelism,
                                                const Strategy& strategy, StandIns how = StandIns::compared);
+
+// What is assumed so: do the devices that are simulated have transfers among themselves alone?
+bool have_own_transfers(const TaskGraph& tasks, const Strategy& strategy, const Vector<Edge>& edges,
+                        const Replicas* replicas);
 
 }  // namespace ff

@@ -33,13 +33,11 @@ struct StageCosts {
 
 // What one micro-batch tells of all.
 struct ShapeCosts {
-  Nanoseconds makespan = 0;   // of an iteration of one micro-batch
-  Nanoseconds busiest = 0;    // what each further one takes of the busiest device, or of what it synchronizes
-  Nanoseconds computing = 0;  // of `busiest`, what a device computes and exchanges within layers
-  Nanoseconds busy = 0;       // of all devices of a group: computing, and in collectives of layers
-  // By simulated device, in bytes: with one micro-batch, what each further one in flight needs, and what a sharded
-  // optimizer saves where nothing is sharded.
-  Vector<int64_t> one, further, sharded;
+  Nanoseconds makespan = 0;      // of an iteration of one micro-batch
+  Nanoseconds busiest = 0;       // what each further one takes of the busiest device, or of what it synchronizes
+  Nanoseconds computing = 0;     // of `busiest`, what a device computes and exchanges within layers
+  Nanoseconds busy = 0;          // of all devices of a group: computing, and in collectives of layers
+  Vector<int64_t> one, further;  // by simulated device, in bytes: with one micro-batch; each further one in flight
   Vector<int64_t> capacity;
   Vector<int> stage;          // by simulated device
   Vector<StageCosts> stages;  // with as many layers each as possible
@@ -73,18 +71,15 @@ int64_t kept_for_backward(const TaskGraph& tasks, const MemoryPlan& plan) {
   return bytes;
 }
 
-Vector<int64_t> parameters_with_sharded_optimizer(const Evaluator& evaluator, const Strategy& expanded) {
-  Problem problem = evaluator.problem();
-  problem.settings.synchronization = Synchronization::sharded_optimizer;
-  return Evaluator(problem).memory_model().of_parameters(expanded);
-}
-
 ShapeCosts costs_of_shape(const Parallelism& parallelism, const Graph& graph, const Topology& topology,
-                          const CostOptions& costs, ParameterLoads& loads) {
+                          const CostOptions& costs, ParameterLoads& loads, StandIns stand_ins = StandIns::assumed) {
   ShapeCosts result;
-  const SimulatedSettings settings(parallelism, graph, topology, costs, {}, &loads, StandIns::assumed);
+  const SimulatedSettings settings(parallelism, graph, topology, costs, {}, &loads, stand_ins);
   SimulatedSettings::Iteration one(settings, 1);
   const Evaluator::Details details = one.evaluator().simulated(settings.strategy());
+  if (stand_ins == StandIns::assumed &&
+      !have_own_transfers(details.tasks, details.strategy, one.evaluator().builder().edges(), settings.replicas()))
+    return costs_of_shape(parallelism, graph, topology, costs, loads, StandIns::compared);
   result.makespan = details.timeline.makespan;
   const Topology& simulated = settings.topology();
   const Vector<int> layer_of = layer_or_none_of_operators(graph);
@@ -117,11 +112,9 @@ ShapeCosts costs_of_shape(const Parallelism& parallelism, const Graph& graph, co
   const Vector<int> issued = on_demand_issue_order(details.tasks, tasks_by_start(details.tasks, details.timeline));
   const MemoryModel::Needs needs =
       one.evaluator().memory_model().needs(details.strategy, details.tasks, issued, TransferBuffers::on_demand);
-  const Vector<int64_t> with_sharded_optimizer = parameters_with_sharded_optimizer(one.evaluator(), details.strategy);
   for (const DeviceId device : simulated.devices.indices()) {
     result.one.push_back(needs.bytes(device));
     result.further.push_back(kept_for_backward(details.tasks, needs.plans[device]) + needs.kept_workspaces[device]);
-    result.sharded.push_back(needs.parameters[device] - with_sharded_optimizer[device]);
   }
   result.stage = settings.stages_of_devices();
   result.stages.resize(parallelism.pipeline);
@@ -149,13 +142,11 @@ double in_flight(const Parallelism& parallelism, int stage, int micro_batches) {
 // `costs` may be those of micro-batches of fewer samples, by so many times: then it is less than what is needed.
 double estimated_memory_share(const ShapeCosts& costs, const Parallelism& parallelism, int micro_batches,
                               double samples = 1) {
-  const bool shards = parallelism.synchronization == Synchronization::sharded_optimizer;
   double most = 0;
   for (const DeviceId device : costs.one.indices()) {
     if (costs.capacity[device] <= 0) continue;
     const double more = samples * in_flight(parallelism, costs.stage[device], micro_batches) - 1;
-    const double bytes = static_cast<double>(costs.one[device]) + more * static_cast<double>(costs.further[device]) -
-                         (shards ? static_cast<double>(costs.sharded[device]) : 0);
+    const double bytes = static_cast<double>(costs.one[device]) + more * static_cast<double>(costs.further[device]);
     most = std::max(most, bytes / static_cast<double>(costs.capacity[device]));
   }
   return most;
@@ -176,7 +167,7 @@ ShapeCosts with_layers(ShapeCosts costs, const Vector<int>& of_stage) {
   }
   costs.busiest = static_cast<Nanoseconds>(busiest);
   for (const DeviceId device : costs.stage.indices())
-    for (Vector<int64_t>* bytes : {&costs.one, &costs.further, &costs.sharded})
+    for (Vector<int64_t>* bytes : {&costs.one, &costs.further})
       (*bytes)[device] = static_cast<int64_t>(share[costs.stage[device]] * static_cast<double>((*bytes)[device]));
   return costs;
 }
@@ -240,8 +231,7 @@ class SettingsSearch {
     Nanoseconds estimate = 0;
     bool in_groups = false;  // of one shape, the settings that have a shard group
   };
-  // tp, pp, cp, ep, etp, samples of a micro-batch, recomputation, sharded gradients or parameters, among how many
-  // ranks, groups of each stage
+  // tp, pp, cp, ep, etp, samples of a micro-batch, recomputation, sharding, among how many ranks, groups of each stage
   using Shape = std::tuple<int, int, int, int, int, int64_t, Recomputation, Synchronization, int, Vector<int>>;
 
   bool given(const char* key) const { return options_.given.contains(key); }
@@ -509,7 +499,6 @@ class SettingsSearch {
   const ShapeCosts* costs_of(const Parallelism& parallelism) {
     Parallelism own = parallelism;
     own.chunks = 1;
-    if (own.synchronization == Synchronization::sharded_optimizer) own.synchronization = Synchronization::all_reduce;
     if (!is_sharded(own.synchronization)) own.shard_group = 0;
     if (!given("layers") || own.pipeline != own.layers.count()) own.layers.clear();
     const Shape shape{own.tensor,      own.pipeline,  own.context,         own.expert,      own.expert_tensor,
@@ -583,10 +572,6 @@ class SettingsSearch {
   void add_if_it_fits(const Parallelism& parallelism) {
     const std::string name = to_string(parallelism);
     if (!seen_.insert(name).second) return;
-    Parallelism of_memory = parallelism;
-    // The shape of sharded gradients and parameters was simulated with what each device keeps of them.
-    if (of_memory.synchronization != Synchronization::sharded_optimizer)
-      of_memory.synchronization = Synchronization::all_reduce;
     const int count = micro_batches_of(parallelism, graph_);
     Parallelism least = parallelism;
     least.micro_batch = smallest_micro_batch(parallelism);
@@ -598,10 +583,10 @@ class SettingsSearch {
     };
     const std::optional<ShapeCosts> of_least = with_own_layers(costs_of(least));
     const double samples = static_cast<double>(parallelism.micro_batch) / static_cast<double>(least.micro_batch);
-    const bool exceeds = of_least && estimated_memory_share(*of_least, of_memory, count, samples) > surely_exceeds;
+    const bool exceeds = of_least && estimated_memory_share(*of_least, parallelism, count, samples) > surely_exceeds;
     const std::optional<ShapeCosts> costs = exceeds ? of_least : with_own_layers(costs_of(parallelism));
     if (!costs) return;
-    const double share = estimated_memory_share(*costs, of_memory, count, exceeds ? samples : 1);
+    const double share = estimated_memory_share(*costs, parallelism, count, exceeds ? samples : 1);
     const Nanoseconds estimate = estimated_time(*costs, parallelism, count);
     if (exceeds || share > surely_exceeds) {
       look_at(parallelism, LookedAt::Outcome::exceeds_memory, estimate, share);
