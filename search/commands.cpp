@@ -2,14 +2,13 @@
 
 #include <algorithm>
 
-#include "common/sharding.h"
 #include "common/task_graph/issue_order.h"
 #include "search/command_outputs.h"
 #include "search/explain/critical_path.h"
 #include "search/optimizer/parallelism.h"
 #include "search/report/plan_text.h"
 #include "search/settings/explanation.h"
-#include "search/settings/framework_settings.h"
+#include "search/settings/planned_settings.h"
 #include "search/settings/report.h"
 #include "search/simulation_room.h"
 
@@ -58,68 +57,6 @@ CommandResult run_edit(const EditOptions& options) {
 
 namespace {
 
-// In the plan's own order.
-Nanoseconds makespan_of_file(const StrategyFile& file, const CostOptions& costs) {
-  if (const std::optional<PlanOfFile> plan = plan_of_file(file)) return makespan_of_plan(*plan, costs);
-  Loaded loaded = load({file.graph, file.topology, {}, file.settings}, costs);
-  return Evaluator(loaded.problem()).details_of_file(file).timeline.makespan;
-}
-
-}  // namespace
-
-CommandResult run_export(const ExportOptions& options) {
-  const StrategyFile file = load_strategy(options.strategy);
-  Parallelism parallelism;
-  StrategyFile nearest = file;
-  // Settings are those of a graph in f32: there full recomputation chooses its operators by their bytes.
-  const Graph graph = with_activation_type(file.graph, DataType::f32);
-  try {
-    parallelism = nearest_parallelism(graph, file.topology, file.strategy, file.settings, StageWidths::equal);
-    ParallelPlan plan = plan_of(parallelism, graph, file.topology);
-    nearest.strategy = std::move(plan.strategy);
-    nearest.settings = std::move(plan.settings);
-    nearest.settings.precision = file.settings.precision;  // not a part of the plan that settings mean
-  } catch (const InputError& error) {
-    throw InputError(options.strategy + ": " + error.what());
-  }
-  FrameworkSettings settings =
-      framework_settings(options.framework, parallelism, file.graph, transformer_layers(file.graph).count(),
-                         options.costs.precision.value_or(file.settings.precision));
-  const bool same_micro_batches = nearest.settings.micro_batches == file.settings.micro_batches;
-  Vector<std::string> others;  // operators that the settings split or place in another way
-  for (const OperatorId op : file.graph.operator_ids())
-    if (!(nearest.strategy[op] == file.strategy[op])) others.push_back(file.graph.operators[op].name);
-  if (const Parallelism own = nearest_parallelism(graph, file.topology, file.strategy, file.settings);
-      !own.stage_data.empty())
-    settings.not_there.push_back("stage_dp=" + colon_separated(own.stage_data) +
-                                 ": the stages of a framework have equally many devices");
-  if (!same_micro_batches)
-    settings.not_there.push_back("micro_batches=" + std::to_string(file.settings.micro_batches) + ": the nearest is " +
-                                 std::to_string(nearest.settings.micro_batches));
-  if (nearest.settings.recompute != file.settings.recompute && parallelism.recompute == Recomputation::full)
-    settings.not_there.push_back("recompute: of the plan's own operators, the settings have full");
-  if (!file.settings.sharding.empty())
-    settings.not_there.push_back("sharding " + written_sharding(file.settings) + ": the settings have " +
-                                 written_sharding(nearest.settings) + " for all layers");
-  if (!others.empty()) settings.not_there.push_back("other splits or devices: " + joined_names(others));
-  nearest.graph = graph;
-  const Nanoseconds own = makespan_of_file(file, options.costs),
-                    by_settings = makespan_of_plan({parallelism, nearest}, options.costs);
-  Json json = {{"for", options.framework},
-               {"settings", to_string(parallelism)},
-               {"text", settings.text},
-               {"not_there", settings.not_there},
-               {"exact", others.empty() && settings.not_there.empty()},
-               {"predicted_us", static_cast<double>(own) / 1000},
-               {"settings_predicted_us", static_cast<double>(by_settings) / 1000}};
-  std::string text = settings.text + "\nsettings             " + to_string(parallelism) + "\n";
-  for (const std::string& one : settings.not_there) text += "not in the settings  " + one + "\n";
-  text += "predicted            " + time_text(own) + " as planned, " + time_text(by_settings) + " by the settings\n";
-  return {std::move(json), std::move(text)};
-}
-
-namespace {
-
 // A plan that is given by settings.
 CommandResult explain_given_settings(const ExplainOptions& options) {
   PlanOfSettings read = plan_of_settings(options.given);
@@ -144,11 +81,14 @@ CommandResult run_explain(const ExplainOptions& options) {
   if (options.given.any()) return explain_given_settings(options);
   StrategyFile file = load_strategy(options.strategy);
   ExplainSettings settings = options.settings;
+  const std::string planned = planned_settings_note(options.strategy, file);
   if (options.micro_batches > 0) settings.part = given_part(options.strategy, file, options.micro_batches);
   if (is_large(file))
     if (const std::optional<PlanOfFile> plan = plan_of_file(file)) {
       Explanation explanation = explain_settings(*plan, options.costs, settings);
-      return {std::move(explanation.json), std::move(explanation.text)};
+      CommandResult result{std::move(explanation.json), std::move(explanation.text)};
+      if (!planned.empty()) result.notes.push_back(planned);
+      return result;
     }
   if (options.micro_batches == 0) settings.part = explained_part(options.strategy, file);
   expect_answerable(file.topology, settings);
@@ -156,11 +96,12 @@ CommandResult run_explain(const ExplainOptions& options) {
   Loaded loaded = load({std::move(file.graph), std::move(file.topology), {}, file.settings}, options.costs);
   const Problem problem = loaded.problem();
   Evaluator evaluator(problem);
-  const std::string note = issue_order_note(options.strategy, file, evaluator);
+  const std::string order = issue_order_note(options.strategy, file, evaluator);
   if (!settings.part.is_whole()) file.issue_order = shortened_issue_order(evaluator, file);
   Explanation explanation = explain_strategy(problem, file, settings);
   CommandResult result{std::move(explanation.json), std::move(explanation.text)};
-  if (!note.empty()) result.notes.push_back(note);
+  for (const std::string& note : {order, planned})
+    if (!note.empty()) result.notes.push_back(note);
   return result;
 }
 

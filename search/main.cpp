@@ -514,9 +514,12 @@ void check_flags_that_go_together(const CLI::App& app, const ff::SearchOptions& 
     throw CLI::ValidationError("--assignments", "goes with --algorithm exhaustive");
 }
 
+void print_note(const std::string& note, const Options& options) {
+  if (!options.quiet) std::cerr << "ffsearch: note: " << note << std::endl;
+}
+
 void print(const ff::CommandResult& result, const Options& options) {
-  for (const std::string& note : result.notes)
-    if (!options.quiet) std::cerr << "ffsearch: note: " << note << std::endl;
+  for (const std::string& note : result.notes) print_note(note, options);
   if (options.json) std::cout << result.json.dump() << std::endl;
   else if (!options.quiet) std::cout << result.text << std::flush;
   if (!std::cout) throw ff::MachineError("cannot write to standard output");
@@ -553,7 +556,7 @@ void run(const CLI::App& app, const Options& options, const std::atomic<bool>& s
   if (interactive) std::fputs("\r\033[K", stderr);
   print(result, options);
   if (app.got_subcommand("plan") && !options.plan.out.empty()) {
-    ff::write_best_plan(options.plan, result);
+    for (const std::string& note : ff::write_best_plan(options.plan, result)) print_note(note, options);
     if (!options.json && !options.quiet) std::cout << "written to " << options.plan.out << std::endl;
   }
 }

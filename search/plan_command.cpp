@@ -114,9 +114,6 @@ CostOptions costs_of_plans(const PlanOptions& options) {
   return costs;
 }
 
-// Of a framework that plans are exported for.
-std::string convention_of(const std::string& framework) { return framework == "torchtitan" ? "fsdp" : framework; }
-
 // Are plans for a framework predicted with its conventions, though no setting says so? Where these say anything: of
 // analytic costs in bf16.
 bool follows_framework(const PlanOptions& options, const SettingsSearchOptions& search, const CostOptions& costs) {
@@ -194,7 +191,7 @@ CommandResult run_plan(const PlanOptions& options, const std::atomic<bool>& stop
   return command;
 }
 
-void write_best_plan(const PlanOptions& options, const CommandResult& result) {
+Vector<std::string> write_best_plan(const PlanOptions& options, const CommandResult& result) {
   SimulateOptions simulate;
   simulate.given.settings = result.json["plans"][0]["settings"];
   simulate.given.graph = options.files.graph;
@@ -203,7 +200,7 @@ void write_best_plan(const PlanOptions& options, const CommandResult& result) {
   simulate.costs = costs_of_plans(options);
   simulate.out = options.out;
   simulate.compared = false;
-  run_simulate(simulate);
+  return run_simulate(simulate).notes;
 }
 
 }  // namespace ff

@@ -23,7 +23,7 @@ CommandResult run_plan(const PlanOptions& options, const std::atomic<bool>& stop
                        const std::function<void(const SettingsSearchProgress&)>& progress);
 
 // Writes the best plan of `result`, what run_plan gave for these options, to `out`, for which it simulates all devices:
-// of a large cluster that takes far more time and memory than the search.
-void write_best_plan(const PlanOptions& options, const CommandResult& result);
+// of a large cluster that takes far more time and memory than the search. Returns notes on it.
+Vector<std::string> write_best_plan(const PlanOptions& options, const CommandResult& result);
 
 }  // namespace ff

@@ -9,6 +9,7 @@
 #include "search/optimizer/parallelism.h"
 #include "search/report/html/report.h"
 #include "search/report/kernel_cost_table.h"
+#include "search/settings/planned_settings.h"
 #include "search/settings/report.h"
 #include "search/simulation_room.h"
 
@@ -56,7 +57,8 @@ std::optional<CommandResult> result_of_some(const PlanOfSettings& read, const Co
   const Parallelism& parallelism = found_in_file ? found_in_file->parallelism : read.arguments.parallelism;
   const StrategyFile& file = found_in_file ? found_in_file->file : read.file;
   if (!options.out.empty() && !needs_no_issue_order(file)) return std::nullopt;
-  std::optional<SettingsReport> found = settings_report(parallelism, file, costs, {options.compared, options.trace});
+  std::optional<SettingsReport> found = settings_report(
+      parallelism, file, costs, {options.compared, options.trace, options.given.any() || !options.out.empty()});
   if (!found) return std::nullopt;
   SearchReport& report = found->report;
   report.algorithm = "simulate";
@@ -121,49 +123,26 @@ bool needs_all_devices(const SimulateOptions& options) {
 // written and when it is read: all would take more than a second.
 constexpr int64_t most_parts_of_all = 100'000;
 
-// Memory is that of the order in which the strategy would run: the file's, or, where it is written and devices run
-// their tasks as these become ready, the simulated one.
+// Memory is that of the order in which the strategy would run: the file's, or, where there is none yet and devices run
+// their tasks as these become ready, the simulated one, with on-demand buffers where preallocated ones do not fit.
 Evaluator::Details details_of(Evaluator& evaluator, const StrategyFile& file, const SimulateOptions& options) {
   Evaluator::Details details = options.given.any() && file.settings.micro_batches > 1
                                    ? evaluator.details(file.strategy, TaskOrder::one_forward_one_backward)
                                    : evaluator.details_of_file(file);
-  if (options.out.empty() || !details.fifo_order) return details;
+  const bool has_order = options.out.empty() && !options.given.any();
+  if (has_order || !details.fifo_order) return details;
   details = evaluator.details(file.strategy, TaskOrder::fifo);
   Evaluator::follow_order(details);
   return details;
 }
 
-// A strategy file is what ffexec runs: where a framework's two devices exchange by a collective, it has transfers, and
-// an issue order of these.
-void write_outputs_of(const SimulateOptions& options, const StrategyFile& file, const SearchReport& report,
-                      Evaluator& evaluator, const Evaluator::Details& details) {
-  const Json kept = options.given.any() ? Json::object() : kept_provenance(file, options);
-  const auto is_of_two = [](const EdgeCollective& one) {
-    return one.collective.holders.count() < least_collective_size;
-  };
-  if (options.out.empty() || details.schedule ||
-      std::none_of(details.tasks.collectives.begin(), details.tasks.collectives.end(), is_of_two)) {
-    write_outputs(options.out, options.trace, file.strategy, report, evaluator, details, kept);
-    return;
-  }
-  write_outputs("", options.trace, file.strategy, report, evaluator, details, kept);
-  Problem problem = evaluator.problem();
-  problem.settings.least_collective_size = least_collective_size;
-  Evaluator of_file(problem);
-  write_outputs(options.out, "", file.strategy, report, of_file, details_of(of_file, file, options), kept);
-}
-
 }  // namespace
 
-CommandResult run_simulate(const SimulateOptions& options) {
-  expect_writable(options);
+namespace {
+
+CommandResult simulate(PlanOfSettings read, const CostOptions& costs, const SimulateOptions& options) {
   const bool from_settings = options.given.any();
-  PlanOfSettings read =
-      from_settings ? plan_of_settings(options.given) : PlanOfSettings{load_strategy(options.strategy), {}};
   StrategyFile& file = read.file;
-  const CostOptions costs =
-      from_settings ? with_arguments(options.costs, read.arguments, file.graph.batch_size) : options.costs;
-  replace_by_flags(file, options);
   const int64_t parts = parts_of_iteration(file.strategy, file.settings.micro_batches);
   if (!needs_all_devices(options) &&
       (parts > most_parts_of_all || (from_settings && options.out.empty() && options.trace.empty())))
@@ -201,7 +180,8 @@ CommandResult run_simulate(const SimulateOptions& options) {
     write_html_report(options.html, evaluator, file.strategy, details,
                       {report, baseline_alternatives(evaluator, space, report.baselines, no_stop), measured});
   }
-  write_outputs_of(options, file, report, evaluator, details);
+  write_outputs(options.out, options.trace, file.strategy, report, evaluator, details,
+                from_settings ? Json::object() : kept_provenance(file, options));
   CommandResult result{report_to_json(report),
                        report_to_text(report, problem.whole(), problem.topology, file.strategy)};
   if (options.explain_costs) add_explained_costs(result, problem, file.strategy);
@@ -211,6 +191,51 @@ CommandResult run_simulate(const SimulateOptions& options) {
         loaded.kernels.busy_note(), sharding_note(problem.settings, details.tasks)})
     if (!note.empty()) result.notes.push_back(note);
   note_arguments(read.arguments, result.json, result.notes);
+  return result;
+}
+
+// A strategy file is what ffexec runs: it has the issue order, the memory and the time of that, not those of a
+// framework, whose settings it keeps. Returns what is to be said of it.
+std::string write_for_executor(const PlanOfSettings& read, const CostOptions& costs, const SimulateOptions& options) {
+  PlanOfSettings executed{read.file, {}};
+  StrategySettings& settings = executed.file.settings;
+  settings.least_collective_size = least_collective_size;
+  settings.precision = costs.precision.value_or(settings.precision);
+  if (settings.micro_batches > 1) settings.schedule = Schedule::one_forward_one_backward;
+  executed.file.provenance = provenance_of_settings(read.arguments.parallelism);
+  SimulateOptions own;
+  own.costs = costs;
+  own.costs.conventions = {};
+  own.out = options.out;
+  own.compared = options.compared;
+  const CommandResult result = simulate(std::move(executed), own.costs, own);
+  const double predicted_ns = 1000 * result.json["predicted_us"].get<double>();
+  return options.out + ": predicted at " + time_text(static_cast<Nanoseconds>(predicted_ns)) +
+         ", as ffexec runs it; the settings, with the conventions of " + read.arguments.parallelism.framework +
+         ", are kept in its provenance";
+}
+
+}  // namespace
+
+CommandResult run_simulate(const SimulateOptions& options) {
+  expect_writable(options);
+  const bool from_settings = options.given.any();
+  PlanOfSettings read =
+      from_settings ? plan_of_settings(options.given) : PlanOfSettings{load_strategy(options.strategy), {}};
+  const CostOptions costs =
+      from_settings ? with_arguments(options.costs, read.arguments, read.file.graph.batch_size) : options.costs;
+  replace_by_flags(read.file, options);
+  const bool of_framework = from_settings && read.arguments.parallelism.framework != "none";
+  if (!of_framework || options.out.empty()) {
+    const std::string note = from_settings ? "" : planned_settings_note(options.strategy, read.file);
+    CommandResult result = simulate(std::move(read), costs, options);
+    if (!note.empty()) result.notes.push_back(note);
+    return result;
+  }
+  SimulateOptions without_file = options;
+  without_file.out.clear();
+  CommandResult result = simulate(read, costs, without_file);
+  result.notes.push_back(write_for_executor(read, costs, options));
   return result;
 }
 

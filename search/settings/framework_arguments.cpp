@@ -513,8 +513,10 @@ class Torchtitan {
     if (replicas * shards != own.data)
       refuse(key, "replicas x shards = " + std::to_string(replicas * shards) + ", the devices make " +
                       std::to_string(own.data));
-    if (shards > 1) own.synchronization = Synchronization::sharded_parameters;
-    if (shards > 1 && replicas > 1) own.shard_group = static_cast<int>(shards) * own.context;
+    // FSDP is of the ranks of dp_shard and of context parallelism (parallel_dims.py: fsdp_enabled).
+    const int of_state = static_cast<int>(shards) * own.context;
+    if (of_state > 1) own.synchronization = Synchronization::sharded_parameters;
+    if (of_state > 1 && replicas > 1) own.shard_group = of_state;
   }
 
   // Gradients accumulate over as many local batches as the global one has.

@@ -161,6 +161,9 @@ FrameworkSettings torchtitan_file(const Parallelism& plan, const Graph& graph, i
   if (shards && replicas != replicas_of_state(plan))
     settings.not_there.push_back("shard_group=" + text_of(plan.shard_group) +
                                  ": torchtitan shards among all ranks of context parallelism");
+  if (!shards && plan.context > 1)
+    settings.not_there.push_back(
+        "sharding: torchtitan shards parameters among the ranks of context parallelism, these plans do not");
   settings.text =
       "[training]\nlocal_batch_size = " + text_of(plan.pipeline > 1 ? graph.batch_size / plan.data : plan.micro_batch) +
       "\nglobal_batch_size = " + text_of(graph.batch_size) +
@@ -244,5 +247,7 @@ FrameworkSettings framework_settings(const std::string& framework, const Paralle
   if (framework == "torchtitan") return torchtitan_file(parallelism, graph, layers, precision);
   return deepspeed_file(parallelism, graph);
 }
+
+std::string convention_of(const std::string& framework) { return framework == "torchtitan" ? "fsdp" : framework; }
 
 }  // namespace ff

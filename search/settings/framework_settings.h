@@ -19,4 +19,7 @@ struct FrameworkSettings {
 FrameworkSettings framework_settings(const std::string& framework, const Parallelism& parallelism, const Graph& graph,
                                      int layers, Precision precision);
 
+// The framework whose conventions (optimizer/parallelism.h) predict plans for this one.
+std::string convention_of(const std::string& framework);
+
 }  // namespace ff

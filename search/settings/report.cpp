@@ -80,9 +80,13 @@ std::optional<SettingsReport> settings_report(Parallelism parallelism, const Str
   if (!found) {
     StrategyFile one = file;
     one.strategy = settings->strategy();
-    const Evaluator::Details details = problem.settings.micro_batches > 1
-                                           ? evaluator.details(one.strategy, TaskOrder::one_forward_one_backward)
-                                           : evaluator.details_of_file(one);
+    Evaluator::Details details = problem.settings.micro_batches > 1
+                                     ? evaluator.details(one.strategy, TaskOrder::one_forward_one_backward)
+                                     : evaluator.details_of_file(one);
+    if (options.as_simulated && details.fifo_order) {
+      details = evaluator.details(one.strategy, TaskOrder::fifo);
+      Evaluator::follow_order(details);
+    }
     if (!options.trace.empty()) write_trace(options.trace, evaluator, details);
     found = SettingsReport{
         describe(problem, details), details.transfer_buffers, {sharding_note(problem.settings, details.tasks)}};

@@ -327,6 +327,8 @@ class SettingsSearch {
   Vector<Synchronization> first_shardings(const Parallelism& parallelism) const {
     if (given("sharding")) return {options_.pinned.synchronization};
     if (parallelism.ranks_of_parameters() == 1) return {Synchronization::all_reduce};
+    if (parallelism.framework == "fsdp" && parallelism.context > 1)  // whose ranks torchtitan has in the group
+      return {Synchronization::sharded_parameters};
     return {Synchronization::all_reduce, can_shard(parallelism.framework, Synchronization::sharded_optimizer)
                                              ? Synchronization::sharded_optimizer
                                              : Synchronization::sharded_parameters};

@@ -352,6 +352,10 @@ class Settings(unittest.TestCase):
                            ("early_stop = true\n", "")):
             found = json.loads(simulate("[activation_checkpoint]\nmode = \"full\"\n" + stop))
             self.assertIn(f",recompute=full{ends},compile=off,framework=fsdp", found["note"])
+        # FSDP has the ranks of context parallelism in its group.
+        context = "[parallelism]\ncontext_parallel_degree = 2\ndata_parallel_shard_degree = 1\n"
+        found = json.loads(simulate(context + "data_parallel_replicate_degree = 4\n"))
+        self.assertIn(",cp=2,sharding=parameters,shard_group=2,", found["note"])
         for text in ("[compile]\nenable = true\n", "[training]\ncompile = true\n"):
             self.assertNotIn("compile", json.loads(simulate(text))["note"])
         for text, message in (
@@ -555,8 +559,59 @@ class Settings(unittest.TestCase):
                 self.simulate(settings, topology="topologies/local-cpu-4.json")
                 done = subprocess.run([BUILD / "ffsearch", "simulate", "--strategy", "s.json", "--cost", "analytic"],
                                       cwd=self.work, capture_output=True, text=True)
-                self.assertEqual((done.returncode, done.stderr), (0, ""))
+                self.assertEqual(done.returncode, 0, done.stderr)
+                self.assertIn("; predicted here as ffexec runs it", done.stderr)
+                self.assertNotIn("issue order", done.stderr)
                 self.assertEqual(json.loads((self.work / "s.json").read_text())["schedule"], "1f1b")
+
+    def test_files_of_plans_for_frameworks_keep_the_settings(self):
+        """The file is predicted as ffexec runs it; export has the framework's settings and prediction."""
+        self.make_graph("gpt2", batch=32)
+        self.program(BUILD / "ffsearch", "topology", "--preset", "dgx-a100-80gb", "--nodes", 1, "--out", "t.json")
+        on = ("--graph", "g.json", "--topo", "t.json", "--cost", "analytic", "--json", "--precision", "bf16",
+              "--optimizer", "adamw")
+        of_file = ("--strategy", "s.json", "--cost", "analytic", "--json")
+        for settings, framework in (
+                ("tp=1,micro_batch=4,sharding=optimizer,framework=megatron,overlap_grad_reduce=on,"
+                 "overlap_param_gather=on", "megatron"),
+                ("tp=2,micro_batch=2,sharding=optimizer,reduce=bf16,loss=fused,framework=megatron", "megatron"),
+                ("tp=1,cp=2,micro_batch=2,sharding=parameters,framework=fsdp", "torchtitan")):
+            with self.subTest(settings=settings):
+                found = json.loads(self.program(BUILD / "ffsearch", "simulate", *on, "--settings", settings, "--out",
+                                                "s.json"))
+                exported = json.loads(self.program(BUILD / "ffsearch", "export", *of_file, "--for", framework))
+                self.assertEqual(exported["settings"], found["note"])
+                self.assertEqual(exported["settings_predicted_us"], found["predicted_us"])
+                self.assertEqual(exported["not_there"], [])
+                written = json.loads((self.work / "s.json").read_text())["provenance"]
+                again = json.loads(self.program(BUILD / "ffsearch", "simulate", *of_file))
+                self.assertEqual(written["settings"], found["note"])
+                self.assertEqual(written["predicted_us"], again["predicted_us"])
+                self.assertNotEqual(again["predicted_us"], found["predicted_us"])
+                # Of another framework, and once edited, it is what the plan itself says.
+                other = json.loads(self.program(BUILD / "ffsearch", "export", *of_file, "--for", "deepspeed"))
+                self.assertNotIn("framework", other["settings"])
+                file = json.loads((self.work / "s.json").read_text())
+                file["configurations"][0]["devices"] = file["configurations"][0]["devices"].replace("0-7", "7-0")
+                (self.work / "s.json").write_text(json.dumps(file))
+                edited = json.loads(self.program(BUILD / "ffsearch", "export", *of_file, "--for", framework))
+                self.assertNotIn("framework", edited["settings"])
+
+    def test_memory_of_settings_is_that_of_their_file(self):
+        """With one micro-batch too, transfers have buffers on demand where preallocated ones do not fit."""
+        self.make_graph("llama", batch=64)
+        self.program(BUILD / "ffsearch", "topology", "--preset", "dgx-a100-80gb", "--nodes", 1, "--out", "t.json")
+        on = ("--graph", "g.json", "--topo", "t.json", "--cost", "analytic", "--json", "--settings",
+              "tp=2,micro_batch=16,sharding=gradients")
+        before = json.loads(self.program(BUILD / "ffsearch", "simulate", *on))
+        file = json.loads((self.work / "t.json").read_text())
+        for model in file["device_models"].values():
+            model["memory_bytes"] = max(before["memory_bytes"]) - 1
+        (self.work / "t.json").write_text(json.dumps(file))
+        small = json.loads(self.program(BUILD / "ffsearch", "simulate", *on))
+        self.assertLess(max(small["memory_bytes"]), max(before["memory_bytes"]))
+        written = json.loads(self.program(BUILD / "ffsearch", "simulate", *on, "--out", "s.json"))
+        self.assertEqual(small["memory_bytes"], written["memory_bytes"])
 
     def test_large_plans_are_saved_and_read_from_some_of_their_devices(self):
         self.make_graph("llama", batch=4096)
