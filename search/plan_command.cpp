@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <functional>
 
 #include "common/json_file.h"
-#include "search/explain/what_if.h"
 #include "search/report/line.h"
 #include "search/report/summary.h"
 #include "search/settings/framework_settings.h"
@@ -77,6 +77,20 @@ std::string what_would_fit(const GraphAndTopology& files, const CostOptions& cos
   return text.empty() ? "" : "; what fits if one of the settings is left open:" + text;
 }
 
+// What turns out impossible after the search is a line of the answer: the plans are printed and written all the same.
+Explanation answer_or_reason(const std::string& question, const std::function<Explanation()>& answer) {
+  const auto reason = [&](const std::string& why) {
+    return Explanation{{{"not_possible", why}}, question + " is not possible: " + why + "\n"};
+  };
+  try {
+    return answer();
+  } catch (const InputError& error) {
+    return reason(error.what());
+  } catch (const MachineError& error) {  // this machine has no memory for it
+    return reason(error.what());
+  }
+}
+
 // --why, --stages, --what-if and --largest-batch.
 void answer_questions(const PlanOptions& options, const GraphAndTopology& files, const CostOptions& costs,
                       const SettingsSearchResult& result, CommandResult& command) {
@@ -91,7 +105,9 @@ void answer_questions(const PlanOptions& options, const GraphAndTopology& files,
     for (const Json& one : answer.json) command.json["why"].push_back(one);
   }
   for (const std::string& change : options.what_if) {
-    const Explanation answer = plans_under_change(question, change);
+    Explanation answer =
+        answer_or_reason("what if " + change + ": it", [&] { return plans_under_change(question, change); });
+    answer.json["change"] = change;
     command.text += "\n" + answer.text;
     command.json["what_if"].push_back(answer.json);
   }
@@ -100,7 +116,18 @@ void answer_questions(const PlanOptions& options, const GraphAndTopology& files,
     stages.text = "the first plan: " + stages.text;
     set("stages", stages);
   }
-  if (options.largest_batch) set("largest_batch", largest_batch(question));
+  if (options.largest_batch)
+    set("largest_batch", answer_or_reason("the largest batch", [&] { return largest_batch(question); }));
+}
+
+// A message about --settings begins with the flag.
+template <typename Read>
+auto read_settings(Read read) {
+  try {
+    return read();
+  } catch (const InputError& error) {
+    throw InputError(std::string("--settings: ") + error.what());
+  }
 }
 
 CostOptions costs_of_plans(const PlanOptions& options) {
@@ -153,8 +180,7 @@ CommandResult run_plan(const PlanOptions& options, const std::atomic<bool>& stop
   if (as_framework) search.pinned.framework = convention_of(options.framework);
   const GraphAndTopology files =
       with_precision(load_files(options.files, {}), costs.precision.value_or(Precision::fp32));
-  for (const std::string& change : options.what_if) changed_problem(files.topology, change);  // wrong ones fail now
-  for (const std::string& setting : options.why) best_by_value({}, setting);
+  check_questions(files.graph, files.topology, options.why, options.what_if);
   const SettingsSearchResult result = search_settings(files.graph, files.topology, costs, search, stop);
   CommandResult command;
   command.json = {{"plans", Json::array()},

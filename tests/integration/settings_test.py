@@ -11,6 +11,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 import zipfile
 
@@ -207,6 +208,20 @@ class Settings(unittest.TestCase):
                       ("--precision", "bf16", "--for", "megatron", "--settings", "framework=none")):
             for one in settings(*flags):
                 self.assertNotIn("framework", one)
+
+    def test_what_is_not_possible_after_a_search_is_an_answer(self):
+        self.make_graph("llama", batch=32)
+        plan = (BUILD / "ffsearch", "plan", "--graph", "g.json", "--topo", ROOT / "topologies/dgx-a100-1.json",
+                "--settings", "dp=8", "--top", 1)
+        text = self.program(*plan, "--what-if", "batch 13", "--what-if", "memory x2", "--out", "s.json")
+        self.assertIn("what if batch 13: none of the first plans is possible: ", text)
+        self.assertIn("what if memory x2: the first plan takes", text)
+        self.assertIn("written to s.json", text)
+        for flags, message in ((("--what-if", "batch many"), "found \"many\""), (("--why", "tpp"), "unknown setting")):
+            begin = time.monotonic()
+            self.assertIn(message, self.program(*plan, *flags, "--out", "t.json", code=1))
+            self.assertLess(time.monotonic() - begin, 5)
+        self.assertFalse((self.work / "t.json").exists())
 
     def test_exported_plans_come_back_with_their_predictions(self):
         """Five plans for each framework, by `export` of a strategy file and by `plan --for`: the text alone gives the
