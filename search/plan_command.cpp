@@ -136,7 +136,8 @@ CostOptions costs_of_plans(const PlanOptions& options) {
     throw InputError(
         "--cost measure: a plan is one of thousands of settings with kernels of their own; expected "
         "profile or analytic");
-  if (!costs.precision && !options.settings.empty()) costs.precision = precision_of_settings(options.settings);
+  if (!costs.precision && !options.settings.empty())
+    costs.precision = read_settings([&] { return precision_of_settings(options.settings); });
   if (costs.mode == CostMode::automatic) costs.mode = costs.profiles.empty() ? CostMode::analytic : CostMode::profile;
   return costs;
 }
@@ -144,11 +145,35 @@ CostOptions costs_of_plans(const PlanOptions& options) {
 // Of a framework that plans are exported for.
 std::string convention_of(const std::string& framework) { return framework == "torchtitan" ? "fsdp" : framework; }
 
-// Are plans for a framework predicted with its conventions, though no setting says so? Where these say anything: of
-// analytic costs in bf16.
-bool follows_framework(const PlanOptions& options, const SettingsSearchOptions& search, const CostOptions& costs) {
-  return !options.framework.empty() && !search.given.contains("framework") && costs.mode == CostMode::analytic &&
-         costs.precision == Precision::bf16;
+// What every plan has. --for implies its framework, unless the settings name one: where conventions have an effect
+// (analytic costs in bf16), and where settings are of that framework alone.
+SettingsSearchOptions search_options(const PlanOptions& options, const CostOptions& costs) {
+  const auto parsed = [](const std::string& settings) {
+    return settings.empty() ? Parallelism() : read_settings([&] { return parse_parallelism(settings); });
+  };
+  SettingsSearchOptions search;
+  search.top = options.top;
+  search.budget_s = options.budget_s;
+  search.equal_stages = !options.framework.empty();
+  if (!options.settings.empty()) search.given = read_settings([&] { return keys_of_parallelism(options.settings); });
+  const bool may_imply = search.equal_stages && !search.given.contains("framework");
+  bool implied = may_imply && costs.mode == CostMode::analytic && costs.precision == Precision::bf16;
+  try {
+    search.pinned = parsed(options.settings);
+  } catch (const InputError&) {
+    if (!may_imply) throw;
+    implied = true;
+  }
+  if (search.equal_stages && !search.pinned.stage_data.empty())
+    throw InputError("--for " + options.framework +
+                     ": its stages have equally many devices, and --settings has stage_dp=" +
+                     colon_separated(search.pinned.stage_data));
+  if (implied)
+    search.pinned = parsed(options.settings + (options.settings.empty() ? "" : ",") +
+                           "framework=" + convention_of(options.framework));
+  return search;
+}
+
 }
 
 }  // namespace
@@ -158,26 +183,9 @@ CommandResult run_plan(const PlanOptions& options, const std::atomic<bool>& stop
   Vector<std::string> inputs = options.costs.profiles;
   inputs.insert(inputs.end(), {options.files.graph, options.files.topology});
   expect_all_writable({options.out}, inputs);
-  SettingsSearchOptions search;
-  search.top = options.top;
-  search.budget_s = options.budget_s;
-  search.progress = progress;
-  if (!options.settings.empty()) {
-    try {
-      search.pinned = parse_parallelism(options.settings);
-      search.given = keys_of_parallelism(options.settings);
-    } catch (const InputError& error) {
-      throw InputError(std::string("--settings: ") + error.what());
-    }
-  }
-  search.equal_stages = !options.framework.empty();
-  if (search.equal_stages && !search.pinned.stage_data.empty())
-    throw InputError("--for " + options.framework +
-                     ": its stages have equally many devices, and --settings has stage_dp=" +
-                     colon_separated(search.pinned.stage_data));
   const CostOptions costs = costs_of_plans(options);
-  const bool as_framework = follows_framework(options, search, costs);
-  if (as_framework) search.pinned.framework = convention_of(options.framework);
+  SettingsSearchOptions search = search_options(options, costs);
+  search.progress = progress;
   const GraphAndTopology files =
       with_precision(load_files(options.files, {}), costs.precision.value_or(Precision::fp32));
   check_questions(files.graph, files.topology, options.why, options.what_if);
@@ -200,7 +208,7 @@ CommandResult run_plan(const PlanOptions& options, const std::atomic<bool>& stop
   if (result.best.empty())
     throw InputError("the search ended before any settings were found that fit into device memory");
   command.text = plans_to_text(result) + search_to_text(result);
-  if (as_framework)
+  if (search.pinned.framework != "none" && !search.given.contains("framework"))
     command.text += "conventions          of " + search.pinned.framework + ", for --for " + options.framework +
                     "; of ffexec with --settings framework=none\n";
   const SettingsPrediction& best = result.best[0];

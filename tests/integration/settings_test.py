@@ -209,6 +209,33 @@ class Settings(unittest.TestCase):
             for one in settings(*flags):
                 self.assertNotIn("framework", one)
 
+    def test_plans_for_a_framework_take_its_settings(self):
+        """--for implies the framework of what --settings pin."""
+        self.make_graph("llama", batch=32)
+        self.program(BUILD / "ffsearch", "topology", "--preset", "dgx-h100", "--out", "t.json")
+        plan = (BUILD / "ffsearch", "plan", "--graph", "g.json", "--topo", "t.json", "--optimizer", "adamw", "--top", 1)
+        for framework, settings in (
+                ("megatron", "reduce=bf16"), ("megatron", "launch_blocking=on"), ("megatron", "fp8=on"),
+                ("megatron", "sharding=optimizer,overlap_grad_reduce=on,overlap_param_gather=on"),
+                ("megatron", "tp=2,tp_comm_overlap=on"), ("megatron", "norm_fusion=off"),
+                ("megatron", "tp=2,sequence_parallel=off"), ("torchtitan", "compile=off"),
+                ("torchtitan", "early_stop=off,recompute=full"), ("torchtitan", "shard_group=2,sharding=parameters"),
+                ("deepspeed", "reduce=f32")):
+            for precision in ("bf16", "fp32"):
+                if precision == "fp32" and "fp8" in settings:
+                    continue
+                with self.subTest(framework=framework, settings=settings, precision=precision):
+                    found = json.loads(self.program(*plan, "--precision", precision, "--for", framework, "--settings",
+                                                    settings, "--json"))["plans"][0]["settings"].split(",")
+                    self.assertIn("framework=" + ("fsdp" if framework == "torchtitan" else framework), found)
+                    for setting in settings.split(","):
+                        self.assertIn(setting, found)
+        for settings, message in (
+                ("recompute=elementwise", "recompute=elementwise: is for framework=none, no setting of megatron"),
+                ("framework=none,reduce=bf16", "reduce: says in which type"), ("tpp=2", 'unknown key "tpp"')):
+            error = self.program(*plan, "--precision", "bf16", "--for", "megatron", "--settings", settings, code=1)
+            self.assertTrue(error.startswith(f"ffsearch: --settings: {message}"), error)
+
     def test_what_is_not_possible_after_a_search_is_an_answer(self):
         self.make_graph("llama", batch=32)
         plan = (BUILD / "ffsearch", "plan", "--graph", "g.json", "--topo", ROOT / "topologies/dgx-a100-1.json",
