@@ -8,6 +8,7 @@
 #include <optional>
 #include <queue>
 #include <tuple>
+#include <utility>
 
 #include "common/task_graph/issue_order.h"
 #include "search/optimizer/baselines/megatron.h"
@@ -701,11 +702,22 @@ class SettingsSearch {
     }
   }
 
+  // The same for settings that mean the same plan: layers may be given as they are by default.
+  std::string name_of_plan(Parallelism parallelism) const {
+    const Vector<int> layers = std::exchange(parallelism.layers, {});
+    if (layers != layers_of_chunks(parallelism, layers_)) parallelism.layers = layers;
+    return to_string(parallelism);
+  }
+
+  // Refinement may find what the search had found.
   void add_to_best(const SettingsPrediction& found) {
     const auto faster = [](const SettingsPrediction& a, const SettingsPrediction& b) {
       return std::pair(a.makespan, a.memory_share) < std::pair(b.makespan, b.memory_share);
     };
     Vector<SettingsPrediction>& best = result_.best;
+    const std::string plan = name_of_plan(found.parallelism);
+    if (std::any_of(best.begin(), best.end(), [&](const auto& one) { return name_of_plan(one.parallelism) == plan; }))
+      return;
     best.insert(std::upper_bound(best.begin(), best.end(), found, faster), found);
     if (best.count() > options_.top) best.pop_back();
   }

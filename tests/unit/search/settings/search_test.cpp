@@ -483,6 +483,16 @@ TEST_CASE("stages that compute more get fewer layers, and no more is recomputed 
   }
 }
 
+TEST_CASE("the best plans differ") {
+  const Graph graph = load_graph(FF_SOURCE_DIR "/graphs/gpt2-small.json", 7);
+  SettingsSearchOptions options;
+  options.top = 4;
+  const SettingsSearchResult found = searched(graph, committed_topology("dgx-a100-2"), options);
+  std::set<std::string> different;
+  for (const SettingsPrediction& plan : found.best) different.insert(to_string(plan.parallelism));
+  CHECK(different.size() == found.best.size());
+}
+
 TEST_CASE("answers about plans") {
   const Graph graph = load_graph(FF_SOURCE_DIR "/graphs/llama-tiny.json", 32);
   const Topology topology = committed_topology("dgx-a100-1");
