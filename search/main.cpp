@@ -701,7 +701,7 @@ int run_and_report(const CLI::App& app, const Options& options, ff::BestKnown& b
     return stop_requested ? ff::exit_interrupted : ff::exit_done;
   } catch (const ff::InputError& error) {
     std::cerr << "ffsearch: " << error.what() << std::endl;
-    return ff::exit_input;
+    return stop_requested ? ff::exit_interrupted : ff::exit_input;
   } catch (const ff::SimulationDisagreement& error) {
     std::cerr << "ffsearch: " << error.what() << write_disagreement(error) << std::endl;
     return ff::exit_machine;

@@ -174,6 +174,13 @@ SettingsSearchOptions search_options(const PlanOptions& options, const CostOptio
   return search;
 }
 
+// The budget or an interruption ended the search before it found a plan.
+[[noreturn]] void fail_without_plan(const SettingsSearchResult& result, bool interrupted) {
+  const std::string counts = "shapes estimated: " + std::to_string(result.estimated) +
+                             ", settings simulated: " + std::to_string(result.simulated);
+  if (interrupted) throw MachineError("interrupted before a plan was found (" + counts + "); nothing was written");
+  throw InputError("the budget ended before a plan was found (" + counts +
+                   "); give a longer --budget, or what is known of the plan: --settings tp=8,pp=4, ...");
 }
 
 }  // namespace
@@ -205,8 +212,7 @@ CommandResult run_plan(const PlanOptions& options, const std::atomic<bool>& stop
   if (result.best.empty() && result.complete)
     throw InputError("all settings that are possible exceed device memory" + nothing_fits_text(result) +
                      what_would_fit(files, costs, search, stop));
-  if (result.best.empty())
-    throw InputError("the search ended before any settings were found that fit into device memory");
+  if (result.best.empty()) fail_without_plan(result, stop);
   command.text = plans_to_text(result) + search_to_text(result);
   if (search.pinned.framework != "none" && !search.given.contains("framework"))
     command.text += "conventions          of " + search.pinned.framework + ", for --for " + options.framework +

@@ -541,6 +541,21 @@ class WrongInput(unittest.TestCase):
                          "nothing was written\n$")
         self.assertFalse((self.work / "s.json").exists())
 
+    def test_a_search_for_settings_that_ends_before_it_has_any(self):
+        """By an interruption, and by its budget."""
+        command = (BUILD / "ffsearch", "plan", "--graph", ROOT / "graphs/mixtral-8x22b.json", "--topo",
+                   ROOT / "topologies/dgx-a100-8.json", "--precision", "bf16", "--optimizer", "adamw")
+        with subprocess.Popen([str(word) for word in command], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                              text=True) as process:
+            time.sleep(1.5)
+            process.send_signal(signal.SIGINT)
+            stdout, stderr = process.communicate(timeout=LIMIT_S)
+        self.assertEqual((process.returncode, stdout), (130, ""))
+        self.assertRegex(stderr, "^ffsearch: interrupted( before a plan was found .*; nothing was written)?\n$")
+        self.refused(run(*command, "--budget", "10ms", cwd=self.work),
+                     "the budget ended before a plan was found (shapes estimated: ",
+                     "give a longer --budget, or what is known of the plan: --settings")
+
     def test_an_interrupted_profile_speaks_of_kernels(self):
         with subprocess.Popen([BUILD / "ffsearch", "profile", "--graph", ROOT / "graphs/alexnet.json", "--topo",
                                TOPOLOGY, "--batch", "64", "--out", self.work / "p.json"], stdout=subprocess.PIPE,

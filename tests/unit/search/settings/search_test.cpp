@@ -493,6 +493,22 @@ TEST_CASE("the best plans differ") {
   CHECK(different.size() == found.best.size());
 }
 
+TEST_CASE("a budget that ends before anything was simulated leaves one plan of those that were estimated") {
+  const Graph graph = load_graph(FF_SOURCE_DIR "/graphs/gpt2-small.json", 64);
+  SettingsSearchOptions options;
+  options.given = {"tp", "pp", "micro_batch"};
+  options.pinned.micro_batch = 1;
+  for (double budget_s = 1e-3; budget_s < 10; budget_s *= 2) {
+    options.budget_s = budget_s;
+    const SettingsSearchResult found = searched(graph, committed_topology("dgx-a100-1"), options);
+    const bool any_fits = std::any_of(found.looked_at.begin(), found.looked_at.end(), [](const LookedAt& one) {
+      return one.outcome == LookedAt::Outcome::estimated || one.outcome == LookedAt::Outcome::fits;
+    });
+    CHECK(found.best.empty() == !any_fits);
+    if (found.complete) break;
+  }
+}
+
 TEST_CASE("answers about plans") {
   const Graph graph = load_graph(FF_SOURCE_DIR "/graphs/llama-tiny.json", 32);
   const Topology topology = committed_topology("dgx-a100-1");
