@@ -337,7 +337,7 @@ void add_topology_command(CLI::App& app, Options& options) {
   topology
       ->add_option("--network-gb-per-s", options.topology.network_gb_per_s,
                    "rate of each network adapter, 1e9 bytes per second; default: as the adapters report")
-      ->check(CLI::Range(1e-4, 1e12));
+      ->check(ff::number_between(1e-4, 1e12, "0.0001 to 1e+12"));
   auto* preset =
       topology->add_option("--preset", options.topology.preset, "known machine, instead of this one: " + preset_list());
   topology->add_option("--gpus-per-node", options.topology.gpus_per_node, "GPUs of a machine of the preset; default: 8")

@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 #include <charconv>
 
+#include "common/command_line.h"
 #include "search/import/import.h"
 
 namespace ff {
@@ -36,7 +37,7 @@ inline void add_import_flags(CLI::App& app, ImportOptions& options) {
   app.add_option("--loss-weights", options.loss_weights,
                  "factors of the losses of the outputs, such as 1,0.4; 0: no loss")
       ->delimiter(',')
-      ->check(CLI::Range(0.0, 1e6))
+      ->check(number_between(0, 1e6, "0 to 1e+06"))
       ->needs("--loss");
   app.add_option_function<Vector<std::string>>(
          "--size",

@@ -325,7 +325,7 @@ class WrongInput(unittest.TestCase):
     def test_command_lines_of_the_executor(self):
         self.assertEqual(self.search()[0], 0)
         for flags in (["--lr", "nan"], ["--lr", "1e39"], ["--momentum", "-1"], ["--weight-decay", "inf"],
-                      ["--optimizer", "lion"], ["--clip-norm", "-1"],
+                      ["--optimizer", "lion"], ["--clip-norm", "-1"], ["--rank-timeout", "nan"],
                       ["--seed", "-1"], ["--epochs", "1"], ["--backend", "tpu"], ["--resume", "x"]):
             code, stdout, stderr = self.execute(2, self.work / "s.json", *flags)
             self.assertEqual((code, stdout), (2, ""), flags)
