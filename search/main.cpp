@@ -350,7 +350,8 @@ void add_topology_command(CLI::App& app, Options& options) {
   topology
       ->add_option("--cpu-ranks", options.topology.cpu_ranks,
                    "devices of a machine without GPUs; default: one per NUMA node")
-      ->check(CLI::Range(1, 4096));
+      ->check(CLI::Range(1, 4096))
+      ->excludes(preset);
   topology->add_flag("--json", options.json, "print the topology as JSON");
   topology->add_flag("--quiet", options.quiet, "print errors only");
 }

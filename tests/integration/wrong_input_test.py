@@ -401,6 +401,13 @@ class WrongInput(unittest.TestCase):
         self.refused(topology("--out", "m.xml", "--hwloc-xml", "m.xml"), "m.xml: this command reads it")
         self.assertEqual(topology("--out", "t.json", "--nodes", "0")[0], 2)
         self.assertEqual(topology()[0], 2)
+        for flags, message in ((["--network-gb-per-s", "nan"], "found nan, expected a number from 0.0001 to 1e+12"),
+                               (["--preset", "dgx-h100", "--cpu-ranks", "2"], "--preset excludes --cpu-ranks")):
+            code, stdout, stderr = topology("--out", "none.json", *flags)
+            self.assertEqual((code, stdout), (2, ""))
+            self.assertIn(message, stderr)
+        self.refused(topology("--out", "none.json", "--preset", ""), '--preset: found ""; known: ')
+        self.assertFalse((self.work / "none.json").exists())
         code, stdout, stderr = topology("--out", "here.json", "--json", "--quiet")
         self.assertEqual((code, stderr), (0, ""))
         self.assertEqual(json.loads(stdout), json.loads((self.work / "here.json").read_text()))
