@@ -57,7 +57,7 @@ constexpr const char* norms_have_biases = "layer norms have biases, which the mo
 // By the names that most families have. `inner` "": it follows from the channels.
 Family family_of(const ConfigSettings& settings, const std::string& inner, int64_t positions) {
   return {settings.integer("hidden_size"),
-          settings.integer("num_hidden_layers"),
+          settings.layers("num_hidden_layers"),
           settings.integer("num_attention_heads"),
           0,
           inner.empty() ? 0 : settings.integer(inner),
@@ -87,7 +87,7 @@ void read_rotary(const ConfigSettings& settings, Family& family, double part, Ve
 }
 
 Family gpt2(const ConfigSettings& settings, Vector<std::string>& notes) {
-  Family family{settings.integer("n_embd"),     settings.integer("n_layer"),    settings.integer("n_head"), 0, 0,
+  Family family{settings.integer("n_embd"),     settings.layers("n_layer"),     settings.integer("n_head"), 0, 0,
                 settings.integer("vocab_size"), settings.integer("n_positions")};
   family.inner = settings.integer("n_inner", 4 * family.channels);
   family.epsilon = settings.number("layer_norm_epsilon", 1e-5);
@@ -181,7 +181,7 @@ Family bloom(const ConfigSettings& settings, int64_t sequence, Vector<std::strin
   const char* const heads = settings.find("n_head") ? "n_head" : "num_attention_heads";
   const char* const layers = settings.find("n_layer") ? "n_layer" : "num_hidden_layers";
   Family family{settings.integer(channels),
-                settings.integer(layers),
+                settings.layers(layers),
                 settings.integer(heads),
                 0,
                 0,
@@ -201,7 +201,7 @@ Family bloom(const ConfigSettings& settings, int64_t sequence, Vector<std::strin
 }
 
 Family mpt(const ConfigSettings& settings, Vector<std::string>& notes) {
-  Family family{settings.integer("d_model"),    settings.integer("n_layers"),         settings.integer("n_heads"), 0, 0,
+  Family family{settings.integer("d_model"),    settings.layers("n_layers"),          settings.integer("n_heads"), 0, 0,
                 settings.integer("vocab_size"), settings.integer("max_seq_len", 2048)};
   family.inner = static_cast<int64_t>(settings.number("expansion_ratio", 4, 64) * static_cast<double>(family.channels));
   family.learned_positions = settings.flag("learned_pos_emb", true);
@@ -229,7 +229,7 @@ Family mpt(const ConfigSettings& settings, Vector<std::string>& notes) {
 }
 
 Family gptj(const ConfigSettings& settings, Vector<std::string>& notes) {
-  Family family{settings.integer("n_embd"),     settings.integer("n_layer"),          settings.integer("n_head"), 0, 0,
+  Family family{settings.integer("n_embd"),     settings.layers("n_layer"),           settings.integer("n_head"), 0, 0,
                 settings.integer("vocab_size"), settings.integer("n_positions", 2048)};
   family.inner = settings.integer("n_inner", 4 * family.channels);
   family.epsilon = settings.number("layer_norm_epsilon", 1e-5);
@@ -498,7 +498,7 @@ Family bert(const ConfigSettings& settings, Vector<std::string>& notes) {
 
 Family vit(const ConfigSettings& settings, Vector<std::string>& notes) {
   Family family{settings.integer("hidden_size"),
-                settings.integer("num_hidden_layers"),
+                settings.layers("num_hidden_layers"),
                 settings.integer("num_attention_heads"),
                 0,
                 settings.integer("intermediate_size"),
