@@ -348,6 +348,17 @@ class Settings(unittest.TestCase):
         self.assertEqual(found["micro_batches"], 8)
         self.assertEqual(found["precision"], "bf16")
         self.assertEqual(found["ignored_arguments"], ["--lr", "--swiglu"])
+        memory = {}
+        for momentum in ("", "--sgd-momentum 0", "--sgd-momentum 0.9"):
+            found = json.loads(simulate(f"--bf16 --optimizer sgd {momentum}"))
+            memory[momentum] = max(found["memory_bytes"])
+            self.assertNotIn("ignored_arguments", found)
+        self.assertEqual(memory[""], memory["--sgd-momentum 0"])
+        self.assertEqual(memory["--sgd-momentum 0.9"], max(json.loads(self.program(
+            BUILD / "ffsearch", "simulate", "--graph", "g.json", "--topo", ROOT / "topologies/dgx-a100-1.json",
+            "--cost", "analytic", "--json", "--megatron", "--bf16", "--momentum", 0.9))["memory_bytes"]))
+        self.assertGreater(memory["--sgd-momentum 0.9"], memory[""])
+        self.assertEqual(json.loads(simulate("--sgd-momentum 0.9"))["ignored_arguments"], ["--sgd-momentum"])
         for arguments, message in (
                 ("--tensor-model-paralel-size 2", 'unknown flag "--tensor-model-paralel-size"; did you mean '
                                                   '"--tensor-model-parallel-size"?'),
@@ -355,6 +366,7 @@ class Settings(unittest.TestCase):
                 ("--tensor-model-parallel-size", "found 0 values, expected 1"),
                 ("--tensor-model-parallel-size two", 'found "two", expected a whole number from 1'),
                 ("tp 2", 'found "tp", expected a flag'),
+                ("--optimizer sgd --sgd-momentum much", 'found "much", expected a number from 0 to 1'),
                 ("--num-layers 5", '--num-layers 5: the graph "llama" has 4 layers'),
                 ("--context-parallel-size 3", "tp x cp x pp = 3 does not divide the 8 devices"),
                 ("--expert-model-parallel-size 2", 'ep=2: the graph "llama" has no experts'),
