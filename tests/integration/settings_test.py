@@ -788,7 +788,7 @@ class Settings(unittest.TestCase):
         self.assertEqual(json.loads((self.work / "p.json").read_text())["precision"], "bf16")
         self.assertEqual(self.program(BUILD / "ffsearch", "plan", "--graph", "g.json", *on, "--settings",
                                       "precision=fp8", code=1),
-                         'ffsearch: --settings: found "fp8"; did you mean "fp32"?\n')
+                         'ffsearch: --settings: precision: found "fp8", expected one of fp32, tf32, bf16\n')
 
     def test_device_models_follow_from_the_microbenchmarks(self):
         self.program(sys.executable, ROOT / "scripts/device_models.py", "--check")
@@ -919,7 +919,11 @@ class Settings(unittest.TestCase):
                 ("tp", '"tp" is not KEY=VALUE'),
                 ("tp=2,tp=4", '"tp" is given twice'),
                 ("tp=x", 'tp: found "x", expected a number'),
-                ("sharding=all", 'found "all"'),
+                ("sharding=all", 'sharding: found "all", expected one of none, optimizer, gradients, parameters'),
+                ("precision=fp16", 'precision: found "fp16", expected one of fp32, tf32, bf16'),
+                ("loss=fused", "loss=fused: says that a framework has one kernel for the loss"),
+                ("recompute=full,recompute_layers=5", "recompute_layers=5: no chunk has more than 4 layers"),
+                ("pp=2,recompute=full,recompute_layers=3", "recompute_layers=3: no chunk has more than 2 layers"),
                 ("recompute=some", 'found "some", expected one of none, norms, elementwise, selective, full'),
                 ("recompute=norms,framework=fsdp", "recompute=norms: layers compute norms again with"),
                 ("recompute=elementwise,framework=megatron", "recompute=elementwise: is for framework=none"),
