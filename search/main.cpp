@@ -499,6 +499,16 @@ void read_budget(const CLI::App& app, const std::string& budget, ff::McmcSetting
   if (app.count("--budget") > 0) search.budget_s = parse_duration(budget);
 }
 
+// What is given instead of a strategy file says itself what these flags replace.
+void check_replaced_settings(const CLI::App& simulate) {
+  for (const std::string given : {"--settings", "--megatron", "--torchtitan"})
+    for (const std::string key : {"recompute", "sharding"})
+      if (simulate.count(given) > 0 && simulate.count("--" + key) > 0)
+        throw CLI::ValidationError(
+            "--" + key, "goes with --strategy; " + (given == "--settings" ? "give " + key + "=... among the settings"
+                                                                          : "give it in " + given));
+}
+
 // Flags that would have no effect are mistakes.
 void check_flags_that_go_together(const CLI::App& app, const ff::SearchOptions& search) {
   for (const CLI::App* command : app.get_subcommands())
@@ -506,6 +516,7 @@ void check_flags_that_go_together(const CLI::App& app, const ff::SearchOptions& 
       if (option->count() > 0)
         throw CLI::ValidationError(option->get_name(),
                                    "stands before \"" + command->get_name() + "\", expected after it");
+  if (app.got_subcommand("simulate")) check_replaced_settings(*app.get_subcommand("simulate"));
   if (!app.get_subcommands().empty()) return;
   const std::string& algorithm = search.algorithm;
   const bool chains = algorithm == "mcmc" || algorithm == "placement";

@@ -934,6 +934,19 @@ class Settings(unittest.TestCase):
                 self.assertEqual(error.count("--settings: "), 1, error)
         error = self.simulate("tp=2", graph=ROOT / "graphs/lenet.json", code=1)
         self.assertIn("has no multi_head_attention", error)
+        self.make_graph("mistral")
+        self.assertIn("tp=4 does not divide the 2 key-value heads of operator", self.simulate("tp=4", code=1))
+        for flags, message in (
+                (("--settings", ""), '--settings: found "", expected settings such as tp=8'),
+                (("--megatron", ""), '--megatron: found "", expected arguments such as --tensor-model-parallel-size'),
+                (("--torchtitan", ""), '--torchtitan: found "", expected a file name'),
+                (("--settings", "tp=2", "--recompute", "full"), "--recompute: goes with --strategy; give recompute="),
+                (("--settings", "tp=2", "--sharding", "optimizer"), "--sharding: goes with --strategy; give sharding="),
+                (("--megatron", "--bf16", "--recompute", "none"), "--recompute: goes with --strategy; give it in")):
+            with self.subTest(flags=flags):
+                error = self.program(BUILD / "ffsearch", "simulate", "--graph", "g.json", "--topo",
+                                     ROOT / "topologies/p100-2x4.json", *flags, code=2)
+                self.assertTrue(error.startswith(message), error)
         self.program(BUILD / "ffsearch", "simulate", "--json", code=2)
 
 
