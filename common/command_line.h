@@ -1,4 +1,4 @@
-// What both command lines check in the same way. For main.cpp files alone.
+// What both command lines check in the same way. For main.cpp files, and those that declare flags for them.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -94,23 +94,29 @@ inline void add_renamed_flag(CLI::App& app, const std::string& before, const std
       ->group("");
 }
 
-// A name of a file to write, which "" is not.
-inline CLI::Validator file_name() {
+// Any text but "". `expected`: for the message; `type`: for --help.
+inline CLI::Validator not_empty(const std::string& expected, const std::string& type = "") {
   return CLI::Validator(
-      [](const std::string& text) { return text.empty() ? "found \"\", expected a file name" : std::string(); },
-      "FILE");
+      [expected](const std::string& text) { return text.empty() ? "found \"\", expected " + expected : std::string(); },
+      type);
 }
 
-// A number from 0 to the largest float: no NaN, which CLI::NonNegativeNumber lets pass, and no infinity.
-inline CLI::Validator finite_non_negative() {
+inline CLI::Validator file_name() { return not_empty("a file name", "FILE"); }
+
+// A number, which NaN is not: CLI::Range and CLI::NonNegativeNumber let it pass. `expected`: for the message.
+inline CLI::Validator number_between(double least, double most, const std::string& expected) {
   return CLI::Validator(
-      [](const std::string& text) {
+      [least, most, expected](const std::string& text) {
         double value = 0;
-        const bool fits = CLI::detail::lexical_cast(text, value) && value >= 0 &&
-                          value <= static_cast<double>(std::numeric_limits<float>::max());
-        return fits ? std::string() : "found " + text + ", expected a number from 0";
+        const bool fits = CLI::detail::lexical_cast(text, value) && value >= least && value <= most;
+        return fits ? std::string() : "found " + text + ", expected a number from " + expected;
       },
-      "NONNEGATIVE");
+      "NUMBER");
+}
+
+// From 0 to the largest float.
+inline CLI::Validator finite_non_negative() {
+  return number_between(0, static_cast<double>(std::numeric_limits<float>::max()), "0");
 }
 
 }  // namespace ff

@@ -64,28 +64,48 @@ std::pair<size_t, size_t> line_and_column(const std::string& text, size_t byte) 
 constexpr int deepest_nesting = 100;
 constexpr size_t largest_file = size_t{1} << 30;  // of bytes; /dev/zero would never end
 
-// nlohmann/json keeps the last of repeated keys; an edited file that says two things deserves a message.
-// Values nested deeper than any of our formats are dropped and told of: Json's functions call themselves for each
-// level.
-class ParseWatch {
+// Looks for what the parser lets pass. nlohmann/json keeps the last of repeated keys; an edited file that says two
+// things deserves a message. It takes values nested deeper than any of our formats, for each level of which its
+// functions call themselves. (Its parser with a callback takes time quadratic in the objects of an array.)
+class ParseWatch : public nlohmann::json_sax<Json> {
  public:
-  bool operator()(int depth, Json::parse_event_t event, Json& parsed) {
-    if (depth > deepest_nesting) too_deep = true;
-    switch (event) {
-      case Json::parse_event_t::object_start: keys_.emplace_back(); break;
-      case Json::parse_event_t::object_end: keys_.pop_back(); break;
-      case Json::parse_event_t::key:
-        if (!keys_.back().insert(parsed.get<std::string>()).second && repeated.empty())
-          repeated = parsed.get<std::string>();
-        break;
-      default: break;
-    }
-    return depth <= deepest_nesting;
+  bool null() override { return true; }
+  bool boolean(bool) override { return true; }
+  bool number_integer(number_integer_t) override { return true; }
+  bool number_unsigned(number_unsigned_t) override { return true; }
+  bool number_float(number_float_t, const string_t&) override { return true; }
+  bool string(string_t&) override { return true; }
+  bool binary(binary_t&) override { return true; }
+  bool start_object(std::size_t) override {
+    keys_.emplace_back();
+    return opened();
   }
+  bool key(string_t& name) override {
+    if (!keys_.back().insert(name).second && repeated.empty()) repeated = name;
+    return true;
+  }
+  bool end_object() override {
+    keys_.pop_back();
+    --open_;
+    return true;
+  }
+  bool start_array(std::size_t) override { return opened(); }
+  bool end_array() override {
+    --open_;
+    return true;
+  }
+  bool parse_error(std::size_t, const std::string&, const nlohmann::detail::exception&) override { return false; }
+
   std::string repeated;
   bool too_deep = false;
 
  private:
+  bool opened() {
+    too_deep = ++open_ > deepest_nesting;
+    return !too_deep;
+  }
+
+  int open_ = 0;
   Vector<std::set<std::string>> keys_;
 };
 
@@ -235,7 +255,8 @@ JsonPlace parse_json(const std::string& text, const std::string& name) {
   auto root = std::make_shared<Json>();
   ParseWatch watch;
   try {
-    *root = Json::parse(text, std::ref(watch));
+    Json::sax_parse(text, &watch);
+    if (!watch.too_deep) *root = Json::parse(text);
   } catch (const Json::parse_error& error) {
     const auto [line, column] = line_and_column(text, error.byte ? error.byte - 1 : 0);
     std::string reason = error.what();

@@ -83,7 +83,7 @@ void declare(CLI::App& app, Options& options) {
   app.add_option("--trace", train.trace, "file to write with the last iteration, as a Chrome/Perfetto trace");
   app.add_option("--rank-timeout", options.rank_timeout_s,
                  "end after N seconds without a sign of life from a rank on another host (default 30)")
-      ->check(CLI::Range(2.0, 1e6));
+      ->check(number_between(2, 1e6, "2 to 1e+06"));
   app.add_flag("--json", options.json, "print the result as one JSON object");
   auto* out = app.add_option("--out", options.out, "topology file that --calibrate writes");
   auto* calibrate =

@@ -337,7 +337,7 @@ void add_topology_command(CLI::App& app, Options& options) {
   topology
       ->add_option("--network-gb-per-s", options.topology.network_gb_per_s,
                    "rate of each network adapter, 1e9 bytes per second; default: as the adapters report")
-      ->check(CLI::Range(1e-4, 1e12));
+      ->check(ff::number_between(1e-4, 1e12, "0.0001 to 1e+12"));
   auto* preset =
       topology->add_option("--preset", options.topology.preset, "known machine, instead of this one: " + preset_list());
   topology->add_option("--gpus-per-node", options.topology.gpus_per_node, "GPUs of a machine of the preset; default: 8")
@@ -350,7 +350,8 @@ void add_topology_command(CLI::App& app, Options& options) {
   topology
       ->add_option("--cpu-ranks", options.topology.cpu_ranks,
                    "devices of a machine without GPUs; default: one per NUMA node")
-      ->check(CLI::Range(1, 4096));
+      ->check(CLI::Range(1, 4096))
+      ->excludes(preset);
   topology->add_flag("--json", options.json, "print the topology as JSON");
   topology->add_flag("--quiet", options.quiet, "print errors only");
 }
@@ -498,6 +499,16 @@ void read_budget(const CLI::App& app, const std::string& budget, ff::McmcSetting
   if (app.count("--budget") > 0) search.budget_s = parse_duration(budget);
 }
 
+// What is given instead of a strategy file says itself what these flags replace.
+void check_replaced_settings(const CLI::App& simulate) {
+  for (const std::string given : {"--settings", "--megatron", "--torchtitan"})
+    for (const std::string key : {"recompute", "sharding"})
+      if (simulate.count(given) > 0 && simulate.count("--" + key) > 0)
+        throw CLI::ValidationError(
+            "--" + key, "goes with --strategy; " + (given == "--settings" ? "give " + key + "=... among the settings"
+                                                                          : "give it in " + given));
+}
+
 // Flags that would have no effect are mistakes.
 void check_flags_that_go_together(const CLI::App& app, const ff::SearchOptions& search) {
   for (const CLI::App* command : app.get_subcommands())
@@ -505,6 +516,7 @@ void check_flags_that_go_together(const CLI::App& app, const ff::SearchOptions& 
       if (option->count() > 0)
         throw CLI::ValidationError(option->get_name(),
                                    "stands before \"" + command->get_name() + "\", expected after it");
+  if (app.got_subcommand("simulate")) check_replaced_settings(*app.get_subcommand("simulate"));
   if (!app.get_subcommands().empty()) return;
   const std::string& algorithm = search.algorithm;
   const bool chains = algorithm == "mcmc" || algorithm == "placement";
@@ -704,7 +716,7 @@ int run_and_report(const CLI::App& app, const Options& options, ff::BestKnown& b
     return stop_requested ? ff::exit_interrupted : ff::exit_done;
   } catch (const ff::InputError& error) {
     std::cerr << "ffsearch: " << error.what() << std::endl;
-    return ff::exit_input;
+    return stop_requested ? ff::exit_interrupted : ff::exit_input;
   } catch (const ff::SimulationDisagreement& error) {
     std::cerr << "ffsearch: " << error.what() << write_disagreement(error) << std::endl;
     return ff::exit_machine;

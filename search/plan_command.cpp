@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <functional>
 
 #include "common/json_file.h"
-#include "search/explain/what_if.h"
 #include "search/report/line.h"
 #include "search/report/summary.h"
 #include "search/settings/framework_settings.h"
@@ -77,6 +77,20 @@ std::string what_would_fit(const GraphAndTopology& files, const CostOptions& cos
   return text.empty() ? "" : "; what fits if one of the settings is left open:" + text;
 }
 
+// What turns out impossible after the search is a line of the answer: the plans are printed and written all the same.
+Explanation answer_or_reason(const std::string& question, const std::function<Explanation()>& answer) {
+  const auto reason = [&](const std::string& why) {
+    return Explanation{{{"not_possible", why}}, question + " is not possible: " + why + "\n"};
+  };
+  try {
+    return answer();
+  } catch (const InputError& error) {
+    return reason(error.what());
+  } catch (const MachineError& error) {  // this machine has no memory for it
+    return reason(error.what());
+  }
+}
+
 // --why, --stages, --what-if and --largest-batch.
 void answer_questions(const PlanOptions& options, const GraphAndTopology& files, const CostOptions& costs,
                       const SettingsSearchResult& result, CommandResult& command) {
@@ -91,7 +105,9 @@ void answer_questions(const PlanOptions& options, const GraphAndTopology& files,
     for (const Json& one : answer.json) command.json["why"].push_back(one);
   }
   for (const std::string& change : options.what_if) {
-    const Explanation answer = plans_under_change(question, change);
+    Explanation answer =
+        answer_or_reason("what if " + change + ": it", [&] { return plans_under_change(question, change); });
+    answer.json["change"] = change;
     command.text += "\n" + answer.text;
     command.json["what_if"].push_back(answer.json);
   }
@@ -100,7 +116,18 @@ void answer_questions(const PlanOptions& options, const GraphAndTopology& files,
     stages.text = "the first plan: " + stages.text;
     set("stages", stages);
   }
-  if (options.largest_batch) set("largest_batch", largest_batch(question));
+  if (options.largest_batch)
+    set("largest_batch", answer_or_reason("the largest batch", [&] { return largest_batch(question); }));
+}
+
+// A message about --settings begins with the flag.
+template <typename Read>
+auto read_settings(Read read) {
+  try {
+    return read();
+  } catch (const InputError& error) {
+    throw InputError(std::string("--settings: ") + error.what());
+  }
 }
 
 CostOptions costs_of_plans(const PlanOptions& options) {
@@ -109,16 +136,48 @@ CostOptions costs_of_plans(const PlanOptions& options) {
     throw InputError(
         "--cost measure: a plan is one of thousands of settings with kernels of their own; expected "
         "profile or analytic");
-  if (!costs.precision && !options.settings.empty()) costs.precision = precision_of_settings(options.settings);
+  if (!costs.precision && !options.settings.empty())
+    costs.precision = read_settings([&] { return precision_of_settings(options.settings); });
   if (costs.mode == CostMode::automatic) costs.mode = costs.profiles.empty() ? CostMode::analytic : CostMode::profile;
   return costs;
 }
 
-// Are plans for a framework predicted with its conventions, though no setting says so? Where these say anything: of
-// analytic costs in bf16.
-bool follows_framework(const PlanOptions& options, const SettingsSearchOptions& search, const CostOptions& costs) {
-  return !options.framework.empty() && !search.given.contains("framework") && costs.mode == CostMode::analytic &&
-         costs.precision == Precision::bf16;
+// What every plan has. --for implies its framework, unless the settings name one: where conventions have an effect
+// (analytic costs in bf16), and where settings are of that framework alone.
+SettingsSearchOptions search_options(const PlanOptions& options, const CostOptions& costs) {
+  const auto parsed = [](const std::string& settings) {
+    return settings.empty() ? Parallelism() : read_settings([&] { return parse_parallelism(settings); });
+  };
+  SettingsSearchOptions search;
+  search.top = options.top;
+  search.budget_s = options.budget_s;
+  search.equal_stages = !options.framework.empty();
+  if (!options.settings.empty()) search.given = read_settings([&] { return keys_of_parallelism(options.settings); });
+  const bool may_imply = search.equal_stages && !search.given.contains("framework");
+  bool implied = may_imply && costs.mode == CostMode::analytic && costs.precision == Precision::bf16;
+  try {
+    search.pinned = parsed(options.settings);
+  } catch (const InputError&) {
+    if (!may_imply) throw;
+    implied = true;
+  }
+  if (search.equal_stages && !search.pinned.stage_data.empty())
+    throw InputError("--for " + options.framework +
+                     ": its stages have equally many devices, and --settings has stage_dp=" +
+                     colon_separated(search.pinned.stage_data));
+  if (implied)
+    search.pinned = parsed(options.settings + (options.settings.empty() ? "" : ",") +
+                           "framework=" + convention_of(options.framework));
+  return search;
+}
+
+// The budget or an interruption ended the search before it found a plan.
+[[noreturn]] void fail_without_plan(const SettingsSearchResult& result, bool interrupted) {
+  const std::string counts = "shapes estimated: " + std::to_string(result.estimated) +
+                             ", settings simulated: " + std::to_string(result.simulated);
+  if (interrupted) throw MachineError("interrupted before a plan was found (" + counts + "); nothing was written");
+  throw InputError("the budget ended before a plan was found (" + counts +
+                   "); give a longer --budget, or what is known of the plan: --settings tp=8,pp=4, ...");
 }
 
 }  // namespace
@@ -128,30 +187,12 @@ CommandResult run_plan(const PlanOptions& options, const std::atomic<bool>& stop
   Vector<std::string> inputs = options.costs.profiles;
   inputs.insert(inputs.end(), {options.files.graph, options.files.topology});
   expect_all_writable({options.out}, inputs);
-  SettingsSearchOptions search;
-  search.top = options.top;
-  search.budget_s = options.budget_s;
-  search.progress = progress;
-  if (!options.settings.empty()) {
-    try {
-      search.pinned = parse_parallelism(options.settings);
-      search.given = keys_of_parallelism(options.settings);
-    } catch (const InputError& error) {
-      throw InputError(std::string("--settings: ") + error.what());
-    }
-  }
-  search.equal_stages = !options.framework.empty();
-  if (search.equal_stages && !search.pinned.stage_data.empty())
-    throw InputError("--for " + options.framework +
-                     ": its stages have equally many devices, and --settings has stage_dp=" +
-                     colon_separated(search.pinned.stage_data));
   const CostOptions costs = costs_of_plans(options);
-  const bool as_framework = follows_framework(options, search, costs);
-  if (as_framework) search.pinned.framework = convention_of(options.framework);
+  SettingsSearchOptions search = search_options(options, costs);
+  search.progress = progress;
   const GraphAndTopology files =
       with_precision(load_files(options.files, {}), costs.precision.value_or(Precision::fp32));
-  for (const std::string& change : options.what_if) changed_problem(files.topology, change);  // wrong ones fail now
-  for (const std::string& setting : options.why) best_by_value({}, setting);
+  check_questions(files.graph, files.topology, options.why, options.what_if);
   const SettingsSearchResult result = search_settings(files.graph, files.topology, costs, search, stop);
   CommandResult command;
   command.json = {{"plans", Json::array()},
@@ -168,10 +209,9 @@ CommandResult run_plan(const PlanOptions& options, const std::atomic<bool>& stop
   if (result.best.empty() && result.complete)
     throw InputError("all settings that are possible exceed device memory" + nothing_fits_text(result) +
                      what_would_fit(files, costs, search, stop));
-  if (result.best.empty())
-    throw InputError("the search ended before any settings were found that fit into device memory");
+  if (result.best.empty()) fail_without_plan(result, stop);
   command.text = plans_to_text(result) + search_to_text(result);
-  if (as_framework)
+  if (search.pinned.framework != "none" && !search.given.contains("framework"))
     command.text += "conventions          of " + search.pinned.framework + ", for --for " + options.framework +
                     "; of ffexec with --settings framework=none\n";
   const SettingsPrediction& best = result.best[0];

@@ -22,7 +22,7 @@ Topology write_topology(const std::string& out, const Json& file) {
 }
 
 CommandResult run_preset(const TopologyOptions& options) {
-  Json file = discovery::topology_of_preset({.name = options.preset,
+  Json file = discovery::topology_of_preset({.name = *options.preset,
                                              .nodes = options.nodes,
                                              .gpus_per_node = options.gpus_per_node,
                                              .network_gb_per_s = options.network_gb_per_s});
@@ -38,7 +38,7 @@ CommandResult run_topology(const TopologyOptions& options) {
   Vector<std::string> inputs;
   if (!options.hwloc_xml.empty()) inputs.push_back(options.hwloc_xml);
   expect_all_writable({options.out}, inputs);
-  if (!options.preset.empty()) return run_preset(options);
+  if (options.preset) return run_preset(options);
   discovery::Machine machine = discovery::read_hwloc(options.hwloc_xml);
   const bool here = options.hwloc_xml.empty();
   if (here) discovery::add_nvml(machine);

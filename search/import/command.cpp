@@ -67,7 +67,7 @@ namespace {
 CommandResult import_configuration(const ImportOptions& options) {
   expect_all_writable({options.out}, {options.model});
   TransformerGraph made = import_transformer(read_json_file(options.model), options.batch, options.sequence);
-  const Graph graph = parse_graph(parse_json(made.graph.dump(), options.out));
+  const Graph graph = parse_graph(parse_json(made.graph.dump(), options.model + ", as a graph"));
   int64_t parameters = 0;
   for (const Parameter& parameter : graph.parameters)
     if (parameter.spec.trained) parameters += volume(parameter.spec.shape);

@@ -21,6 +21,8 @@ class ConfigSettings {
   }
   int64_t integer(const std::string& key) const { return place_.at(key).as_integer(1, int64_t{1} << 31); }
   int64_t integer(const std::string& key, int64_t otherwise) const { return find(key) ? integer(key) : otherwise; }
+  // So many layers become operators in seconds; no model has nearly as many.
+  int64_t layers(const std::string& key) const { return place_.at(key).as_integer(1, 10'000); }
   int64_t whole(const std::string& key, int64_t otherwise) const {  // or 0
     const auto found = find(key);
     return found ? found->as_integer(0, int64_t{1} << 31) : otherwise;
@@ -36,6 +38,12 @@ class ConfigSettings {
   std::string text(const std::string& key, const std::string& otherwise) const {
     const auto found = find(key);
     return found ? found->as_string() : otherwise;
+  }
+  // The first of these keys that is there; else the last.
+  std::string first_of(const Vector<std::string>& keys) const {
+    for (const std::string& key : keys)
+      if (find(key)) return key;
+    return keys.back();
   }
   [[noreturn]] void refuse(const std::string& key, const std::string& message) const {
     if (const auto found = find(key)) found->fail(message);

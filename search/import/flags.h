@@ -3,7 +3,9 @@
 
 #include <CLI/CLI.hpp>
 #include <charconv>
+#include <filesystem>
 
+#include "common/command_line.h"
 #include "search/import/import.h"
 
 namespace ff {
@@ -20,7 +22,8 @@ inline void read_size(std::map<std::string, int64_t>& sizes, const std::string& 
 }
 
 inline void add_import_flags(CLI::App& app, ImportOptions& options) {
-  app.add_option("model", options.model, "ONNX file, as torch.onnx.export writes it, or config.json of Hugging Face")
+  app.add_option("model", options.model,
+                 "ONNX file, as torch.onnx.export writes it, or config.json of Hugging Face, or its directory")
       ->required();
   app.add_option("--sequence", options.sequence, "tokens of a sample; of a config.json")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 31));
@@ -36,7 +39,7 @@ inline void add_import_flags(CLI::App& app, ImportOptions& options) {
   app.add_option("--loss-weights", options.loss_weights,
                  "factors of the losses of the outputs, such as 1,0.4; 0: no loss")
       ->delimiter(',')
-      ->check(CLI::Range(0.0, 1e6))
+      ->check(number_between(0, 1e6, "0 to 1e+06"))
       ->needs("--loss");
   app.add_option_function<Vector<std::string>>(
          "--size",
@@ -51,7 +54,10 @@ inline void add_import_flags(CLI::App& app, ImportOptions& options) {
       ->delimiter(',');
   app.add_option("--frozen", options.choices.frozen, "initializers that are not trained; * matches any characters")
       ->delimiter(',');
-  app.callback([&app, &options] {  // flags that would have no effect are mistakes
+  // Flags that would have no effect are mistakes.
+  app.callback([&app, &options] {
+    if (std::filesystem::is_directory(options.model))
+      options.model = (std::filesystem::path(options.model) / "config.json").string();
     const bool configuration = is_configuration(options.model);
     if (!configuration && options.sequence > 0)
       throw CLI::ValidationError("--sequence", "is for a config.json; an ONNX file has its sizes");

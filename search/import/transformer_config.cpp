@@ -57,7 +57,7 @@ constexpr const char* norms_have_biases = "layer norms have biases, which the mo
 // By the names that most families have. `inner` "": it follows from the channels.
 Family family_of(const ConfigSettings& settings, const std::string& inner, int64_t positions) {
   return {settings.integer("hidden_size"),
-          settings.integer("num_hidden_layers"),
+          settings.layers("num_hidden_layers"),
           settings.integer("num_attention_heads"),
           0,
           inner.empty() ? 0 : settings.integer(inner),
@@ -87,7 +87,7 @@ void read_rotary(const ConfigSettings& settings, Family& family, double part, Ve
 }
 
 Family gpt2(const ConfigSettings& settings, Vector<std::string>& notes) {
-  Family family{settings.integer("n_embd"),     settings.integer("n_layer"),    settings.integer("n_head"), 0, 0,
+  Family family{settings.integer("n_embd"),     settings.layers("n_layer"),     settings.integer("n_head"), 0, 0,
                 settings.integer("vocab_size"), settings.integer("n_positions")};
   family.inner = settings.integer("n_inner", 4 * family.channels);
   family.epsilon = settings.number("layer_norm_epsilon", 1e-5);
@@ -116,7 +116,7 @@ Family llama(const ConfigSettings& settings, const std::string& type, int64_t se
   family.inner_bias = settings.flag("mlp_bias", false);
   family.activation = settings.text("hidden_act", "silu");
   family.tied = settings.flag("tie_word_embeddings", false);
-  const int64_t otherwise = type.starts_with("gemma") ? 256 : type == "qwen3" ? 128 : family.channels / family.heads;
+  const int64_t otherwise = type.starts_with("gemma") ? 256 : type == "qwen3" ? 128 : 0;
   if (const int64_t width = settings.integer("head_dim", otherwise); width * family.heads != family.channels)
     family.head_width = width;
   const bool window =
@@ -181,7 +181,7 @@ Family bloom(const ConfigSettings& settings, int64_t sequence, Vector<std::strin
   const char* const heads = settings.find("n_head") ? "n_head" : "num_attention_heads";
   const char* const layers = settings.find("n_layer") ? "n_layer" : "num_hidden_layers";
   Family family{settings.integer(channels),
-                settings.integer(layers),
+                settings.layers(layers),
                 settings.integer(heads),
                 0,
                 0,
@@ -201,7 +201,7 @@ Family bloom(const ConfigSettings& settings, int64_t sequence, Vector<std::strin
 }
 
 Family mpt(const ConfigSettings& settings, Vector<std::string>& notes) {
-  Family family{settings.integer("d_model"),    settings.integer("n_layers"),         settings.integer("n_heads"), 0, 0,
+  Family family{settings.integer("d_model"),    settings.layers("n_layers"),          settings.integer("n_heads"), 0, 0,
                 settings.integer("vocab_size"), settings.integer("max_seq_len", 2048)};
   family.inner = static_cast<int64_t>(settings.number("expansion_ratio", 4, 64) * static_cast<double>(family.channels));
   family.learned_positions = settings.flag("learned_pos_emb", true);
@@ -229,7 +229,7 @@ Family mpt(const ConfigSettings& settings, Vector<std::string>& notes) {
 }
 
 Family gptj(const ConfigSettings& settings, Vector<std::string>& notes) {
-  Family family{settings.integer("n_embd"),     settings.integer("n_layer"),          settings.integer("n_head"), 0, 0,
+  Family family{settings.integer("n_embd"),     settings.layers("n_layer"),           settings.integer("n_head"), 0, 0,
                 settings.integer("vocab_size"), settings.integer("n_positions", 2048)};
   family.inner = settings.integer("n_inner", 4 * family.channels);
   family.epsilon = settings.number("layer_norm_epsilon", 1e-5);
@@ -464,6 +464,9 @@ Family deepseek(const ConfigSettings& settings, int64_t sequence, Vector<std::st
   const int64_t inner = settings.integer("moe_intermediate_size", 1407);
   if (settings.find("n_shared_experts")) family.shared_inner = inner * settings.integer("n_shared_experts");
   const int64_t dense = settings.whole("first_k_dense_replace", 0), step = settings.integer("moe_layer_freq", 1);
+  if (dense > family.layers)
+    settings.refuse("first_k_dense_replace",
+                    "found " + std::to_string(dense) + ", the model has " + std::to_string(family.layers) + " layers");
   for (int64_t layer = 0; layer < family.layers; ++layer)
     family.dense_layers.push_back(layer < dense || layer % step != 0);
   if (const std::string scores = settings.text("scoring_func", "softmax"); scores != "softmax")
@@ -498,7 +501,7 @@ Family bert(const ConfigSettings& settings, Vector<std::string>& notes) {
 
 Family vit(const ConfigSettings& settings, Vector<std::string>& notes) {
   Family family{settings.integer("hidden_size"),
-                settings.integer("num_hidden_layers"),
+                settings.layers("num_hidden_layers"),
                 settings.integer("num_attention_heads"),
                 0,
                 settings.integer("intermediate_size"),
@@ -708,7 +711,35 @@ Family read_family(const JsonPlace& config, const ConfigSettings& settings, int6
         .fail("found \"" + type +
               "\", whose multi-head latent attention is not supported: no operator has keys and values of a common "
               "low rank");
-  config.at("model_type").fail("found \"" + type + "\"" + suggestion(type, transformer_families()));
+  const Vector<std::string> families = transformer_families();
+  if (const auto text = settings.find("text_config"); text && text->value().is_object())
+    if (const std::string inner = ConfigSettings(*text).text("model_type", "");
+        std::find(families.begin(), families.end(), inner) != families.end())
+      config.at("model_type")
+          .fail("found \"" + type +
+                "\"; its language model is known: import what \"text_config\" has, of model_type \"" + inner +
+                "\", as a file of its own");
+  config.at("model_type").fail("found \"" + type + "\"" + suggestion(type, families));
+}
+
+// What attention would refuse, by the keys of the file.
+void check_heads(const Family& family, const ConfigSettings& settings) {
+  const std::string channels = settings.first_of({"n_embd", "n_embed", "d_model", "hidden_size"}),
+                    heads = settings.first_of({"n_head", "n_heads", "num_attention_heads"});
+  if (family.head_width == 0 && family.channels % family.heads != 0)
+    settings.refuse(channels, std::to_string(family.channels) + " is not divisible by " + heads + ", " +
+                                  std::to_string(family.heads));
+  if (family.key_value_heads > 0 && family.heads % family.key_value_heads != 0)
+    settings.refuse(settings.first_of({"num_key_value_heads", "num_kv_heads", "attn_config"}),
+                    "the " + std::to_string(family.key_value_heads) + " key-value heads do not divide " + heads + ", " +
+                        std::to_string(family.heads));
+  if (family.learned_positions || family.no_positions) return;
+  const int64_t turned = family.rotary_channels > 0 ? family.rotary_channels : family.head_channels();
+  if (turned % 2 != 0 || turned > family.head_channels())
+    settings.refuse(settings.first_of({"rotary_dim", "rotary_pct", "partial_rotary_factor", "head_dim", channels}),
+                    "rotary positions turn " + std::to_string(turned) + " of the " +
+                        std::to_string(family.head_channels()) + " channels of a head, expected an even number up to " +
+                        std::to_string(family.head_channels()));
 }
 
 ConfigNetwork network_of(const Family& family, const ConfigSettings& settings, int64_t sequence) {
@@ -731,6 +762,7 @@ ConfigNetwork read_network(const JsonPlace& config, const ConfigSettings& settin
   if (const std::string type = config.at("model_type").as_string(); type == "t5" || type == "mt5")
     return network_of_t5(settings, sequence, notes);
   const Family family = read_family(config, settings, sequence, notes);
+  check_heads(family, settings);
   if (family.image > 0) return network_of(family, settings, sequence);
   if (sequence > family.positions)
     throw InputError("--sequence: found " + std::to_string(sequence) + ", the model has " +

@@ -6,6 +6,7 @@
 #include "common/errors.h"
 #include "common/micro_batches.h"
 #include "common/name_patterns.h"
+#include "common/operators/attention.h"
 #include "common/recomputation.h"
 #include "search/optimizer/baselines/megatron.h"
 #include "search/optimizer/parallelism.h"
@@ -48,6 +49,9 @@ void check_chunks(const Parallelism& parallelism, int layers) {
   if (std::find(of_chunks.begin(), of_chunks.end(), 0) != of_chunks.end() && layers < least_known)
     throw InputError("layers: a chunk without layers is that of the embedding or the loss, which are known with " +
                      std::to_string(least_known) + " layers and more, the model has " + std::to_string(layers));
+  if (const int most = *std::max_element(of_chunks.begin(), of_chunks.end()); parallelism.recompute_layers > most)
+    throw InputError("recompute_layers=" + std::to_string(parallelism.recompute_layers) + ": no chunk has more than " +
+                     std::to_string(most) + " layers");
   if (parallelism.layers.empty()) return;
   if (parallelism.layers.count() != chunks)
     throw InputError("layers: found numbers for " + std::to_string(parallelism.layers.count()) +
@@ -184,12 +188,15 @@ void check_context(const Graph& graph, int context) {
 }
 
 void check_heads(const Graph& graph, int tensor) {
-  for (const Operator& op : graph.operators)
+  for (const Operator& op : graph.operators) {
+    const auto* const attention = dynamic_cast<const MultiHeadAttention*>(op.definition.get());
+    const char* const heads = attention && attention->group > 1 ? " key-value heads" : " heads";
     for (const ParallelDimension& dimension : op.definition->dimensions())
       if (dimension.name == "head")
         expect_divisible(dimension.size, tensor,
                          "tp=" + std::to_string(tensor) + " does not divide the " + std::to_string(dimension.size) +
-                             " heads of operator \"" + op.name + "\"");
+                             heads + " of operator \"" + op.name + "\"");
+  }
 }
 
 }  // namespace

@@ -84,6 +84,10 @@ std::string one_of(const std::string& key, const std::string& text, const Vector
   return text;
 }
 
+Precision precision_of_key(const std::string& key, const std::string& text) {
+  return precision_of(one_of(key, text, {"fp32", "tf32", "bf16"}));
+}
+
 // "5:6:6:7"
 Vector<int> numbers(const std::string& key, const std::string& text, int64_t least) {
   Vector<int> result;
@@ -222,6 +226,8 @@ void check_together(const Parallelism& parallelism) {
         "framework=megatron, deepspeed or scaling takes");
   if (!parallelism.reduce.empty() && parallelism.framework == "none")
     throw InputError("reduce: says in which type a framework reduces gradients, and framework is not given");
+  if (parallelism.fused_loss && parallelism.framework == "none")
+    throw InputError("loss=fused: says that a framework has one kernel for the loss, and framework is not given");
   if (parallelism.blocking_launches) check_blocking_launches(parallelism);
   if (parallelism.overlaps_tensor_parallel && (parallelism.framework != "megatron" || !parallelism.sequence_parallel))
     throw InputError(
@@ -280,7 +286,9 @@ Parallelism parse_parallelism(const std::string& text) {
     else if (key == "vp") result.chunks = static_cast<int>(number(key, value));
     else if (key == "dp") result.data = static_cast<int>(number(key, value));
     else if (key == "micro_batch") result.micro_batch = number(key, value);
-    else if (key == "sharding") result.synchronization = with_sharding(Synchronization::all_reduce, value);
+    else if (key == "sharding")
+      result.synchronization = with_sharding(Synchronization::all_reduce,
+                                             one_of(key, value, {"none", "optimizer", "gradients", "parameters"}));
     else if (key == "shard_group") result.shard_group = static_cast<int>(number(key, value));
     else if (key == "recompute") {
       result.recompute = recomputation_named(one_of(key, value, recomputation_names));
@@ -309,7 +317,7 @@ Parallelism parse_parallelism(const std::string& text) {
     else if (key == "ep") result.expert = static_cast<int>(number(key, value));
     else if (key == "etp") result.expert_tensor = static_cast<int>(number(key, value));
     else if (key == "cp") result.context = static_cast<int>(number(key, value));
-    else precision_of(value);  // precision_of_settings
+    else precision_of_key(key, value);  // precision_of_settings
   }
   check_together(result);
   if (!result.stage_data.empty()) set_stages_of_own_width(result, values.contains("pp"), values.contains("dp"));
@@ -320,7 +328,7 @@ Parallelism parse_parallelism(const std::string& text) {
 std::optional<Precision> precision_of_settings(const std::string& text) {
   const std::map<std::string, std::string> values = split(text);
   const auto found = values.find("precision");
-  return found == values.end() ? std::nullopt : std::optional(precision_of(found->second));
+  return found == values.end() ? std::nullopt : std::optional(precision_of_key("precision", found->second));
 }
 
 std::set<std::string> keys_of_parallelism(const std::string& text) {

@@ -60,6 +60,7 @@ const std::map<std::string, int>& flags_with_a_meaning() {
                                                    {"--bf16", 0},
                                                    {"--fp16", 0},
                                                    {"--optimizer", 1},
+                                                   {"--sgd-momentum", 1},
                                                    {"--num-layers", 1},
                                                    {"--hidden-size", 1},
                                                    {"--num-attention-heads", 1},
@@ -84,7 +85,7 @@ constexpr const char* without_a_meaning = R"(
   --no-masked-softmax-fusion --no-mmap-bin-files --no-position-embedding --no-save-optim --no-save-rng
   --norm-epsilon --normalization --num-query-groups --num-workers --override-opt_param-scheduler
   --position-embedding-type --profile --profile-step-end --profile-step-start --rotary-base
-  --rotary-percent --save --save-interval --seed --sgd-momentum --split --squared-relu --swiglu --tensorboard-dir
+  --rotary-percent --save --save-interval --seed --split --squared-relu --swiglu --tensorboard-dir
   --tensorboard-log-interval --tensorboard-queue-size --test-data-path --timing-log-level --tokenizer-model
   --tokenizer-type --train-data-path --train-iters --train-samples --transformer-impl
   --untie-embeddings-and-output-weights --use-cpu-initialization --use-mcore-models --use-rotary-position-embeddings
@@ -156,6 +157,14 @@ int64_t number_of(const std::string& name, const std::string& text) {
   return value;
 }
 
+double fraction_of(const std::string& name, const std::string& text) {
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || !(value >= 0 && value <= 1))
+    fail(name + ": found \"" + text + "\", expected a number from 0 to 1");
+  return value;
+}
+
 class Megatron {
  public:
   Megatron(const std::string& text, const Graph& graph, int devices)
@@ -211,9 +220,7 @@ class Megatron {
     if (own.fp8_weights && !own.fp8) fail("--fp8-param-gather: needs --fp8-format");
     if (has("--no-rope-fusion")) own.fuses_rope = false;
     if (has("--no-bias-swiglu-fusion")) own.fuses_swiglu = false;
-    const std::string optimizer = text("--optimizer", "adam");
-    if (optimizer != "adam" && optimizer != "sgd") fail("--optimizer: found \"" + optimizer + "\", expected adam, sgd");
-    result_.optimizer = optimizer == "adam" ? "adamw" : optimizer;
+    read_optimizer();
     own.sequence_parallel = own.tensor == 1 || has("--sequence-parallel");
     // With sequence parallelism Megatron-LM overlaps them all the same.
     if (has("--no-async-tensor-model-parallel-allreduce") && own.tensor > 1 && !own.sequence_parallel)
@@ -374,6 +381,16 @@ class Megatron {
     if (modules == "layernorm") return Recomputation::norms;
     if (modules != "core_attn") fail("--recompute-modules: found \"" + modules + "\", expected core_attn or layernorm");
     return Recomputation::selective;
+  }
+
+  // A momentum needs memory, of SGD alone.
+  void read_optimizer() {
+    const std::string optimizer = text("--optimizer", "adam");
+    if (optimizer != "adam" && optimizer != "sgd") fail("--optimizer: found \"" + optimizer + "\", expected adam, sgd");
+    result_.optimizer = optimizer == "adam" ? "adamw" : optimizer;
+    if (!has("--sgd-momentum")) return;
+    if (optimizer == "sgd") result_.momentum = fraction_of("--sgd-momentum", text("--sgd-momentum", ""));
+    else result_.ignored.push_back("--sgd-momentum");
   }
 
   void read_recomputation() {

@@ -15,6 +15,7 @@ struct FrameworkArguments {
   int64_t batch = 0;        // samples of an iteration; 0: not said
   std::optional<Precision> precision = {};
   std::string optimizer = {};        // "": not said
+  double momentum = 0;               // of SGD
   Vector<std::string> ignored = {};  // flags or keys without a meaning for the prediction
   Vector<std::string> notes = {};    // what is predicted otherwise than the framework runs it
 };

@@ -46,7 +46,10 @@ PlanOfSettings plan_of_settings(const GivenSettings& given) {
 CostOptions with_arguments(CostOptions costs, const FrameworkArguments& arguments, int64_t batch) {
   costs.conventions = conventions_of(arguments.parallelism, batch);
   if (!costs.precision) costs.precision = arguments.precision;
-  if (!costs.optimizer.any() && !arguments.optimizer.empty()) costs.optimizer.kind = arguments.optimizer;
+  if (!costs.optimizer.any() && !arguments.optimizer.empty()) {
+    costs.optimizer.kind = arguments.optimizer;
+    if (arguments.momentum > 0) costs.optimizer.momentum = arguments.momentum;
+  }
   return costs;
 }
 

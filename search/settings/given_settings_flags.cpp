@@ -1,9 +1,12 @@
 #include "search/settings/given_settings_flags.h"
 
+#include "common/command_line.h"
+
 namespace ff {
 
 void add_plan_flags(CLI::App& app, std::string& strategy_file, GivenSettings& given, bool replaces_topology) {
-  CLI::Option* strategy = app.add_option("--strategy", strategy_file, "strategy file (ffstrategy/1)");
+  CLI::Option* strategy =
+      app.add_option("--strategy", strategy_file, "strategy file (ffstrategy/1)")->check(file_name());
   CLI::Option* topology =
       app.add_option("--topo", given.topology,
                      replaces_topology ? "topology file to simulate on, instead of that of the strategy"
@@ -11,12 +14,15 @@ void add_plan_flags(CLI::App& app, std::string& strategy_file, GivenSettings& gi
   CLI::Option* settings =
       app.add_option("--settings", given.settings,
                      "instead of a strategy: tp=8,pp=4,micro_batch=1,sharding=optimizer,recompute=full, ... for the "
-                     "transformer of --graph on --topo");
+                     "transformer of --graph on --topo")
+          ->check(not_empty("settings such as tp=8"));
   CLI::Option* megatron = app.add_option("--megatron", given.megatron,
                                          "instead of --settings: arguments of Megatron-LM's pretrain_gpt.py, in one "
-                                         "word");
+                                         "word")
+                              ->check(not_empty("arguments such as --tensor-model-parallel-size 8"));
   CLI::Option* torchtitan =
-      app.add_option("--torchtitan", given.torchtitan, "instead of --settings: torchtitan's TOML file");
+      app.add_option("--torchtitan", given.torchtitan, "instead of --settings: torchtitan's TOML file")
+          ->check(file_name());
   CLI::Option* graph = app.add_option("--graph", given.graph, "graph file, for --settings");
   for (CLI::Option* one : {settings, megatron, torchtitan}) {
     one->needs(topology)->needs(graph)->excludes(strategy);

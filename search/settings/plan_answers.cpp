@@ -51,6 +51,10 @@ std::string row(const std::string& name, const LookedAt& one, Nanoseconds best) 
 
 std::string seconds(Nanoseconds time) { return time_text(time); }
 
+Graph changed_graph(const Graph& graph, const ChangedProblem& changed, const std::string& change) {
+  return changed.batch > 0 ? with_batch_size(graph, changed.batch, "--what-if \"" + change + "\"") : graph;
+}
+
 }  // namespace
 
 Explanation best_by_value(const SettingsSearchResult& result, const std::string& setting) {
@@ -114,35 +118,49 @@ Explanation time_by_stage(const PlanQuestion& question) {
   return answer;
 }
 
+void check_questions(const Graph& graph, const Topology& topology, const Vector<std::string>& why,
+                     const Vector<std::string>& what_if) {
+  for (const std::string& setting : why) best_by_value({}, setting);
+  for (const std::string& change : what_if) changed_graph(graph, changed_problem(topology, change), change);
+}
+
 Explanation plans_under_change(const PlanQuestion& question, const std::string& change) {
   const ChangedProblem changed = changed_problem(question.topology, change);
-  const Graph graph = changed.batch > 0 ? with_batch_size(question.graph, changed.batch, "--what-if \"" + change + "\"")
-                                        : question.graph;
+  const Graph graph = changed_graph(question.graph, changed, change);
   constexpr int most = 5;
   Vector<SettingsPrediction> plans;
+  std::string refused;  // why the first plan is not possible
   for (int p = 0; p < std::min(most, question.plans.count()); ++p) try {
       plans.push_back(predict_settings(question.plans[p].parallelism, graph, changed.topology, question.costs,
                                        Extrapolation::steady));
     } catch (const InputError& error) {
-      if (p == 0) throw InputError("--what-if \"" + change + "\": " + error.what());
+      if (p == 0) refused = error.what();
     }
-  const SettingsPrediction& first = plans[0];
+  Explanation answer{{{"change", change}}, "what if " + change + ": "};
+  if (!refused.empty()) answer.json["not_possible"] = refused;
+  if (plans.empty()) {
+    answer.text += "none of the first plans is possible: " + refused + "\n";
+    return answer;
+  }
   const auto best = std::min_element(plans.begin(), plans.end(), [](const auto& a, const auto& b) {
     return std::pair(!a.fits(), a.makespan) < std::pair(!b.fits(), b.makespan);
   });
-  const double ratio = static_cast<double>(first.makespan) / static_cast<double>(question.plans[0].makespan) - 1;
-  Explanation answer;
-  answer.text = "what if " + change + ": the first plan takes " + time_text(first.makespan) +
-                line(" (%+.1f %%)", 100 * ratio) + (first.fits() ? "" : ", and exceeds device memory") + "; ";
+  if (refused.empty()) {
+    const SettingsPrediction& first = plans[0];
+    const double ratio = static_cast<double>(first.makespan) / static_cast<double>(question.plans[0].makespan) - 1;
+    answer.text += "the first plan takes " + time_text(first.makespan) + line(" (%+.1f %%)", 100 * ratio) +
+                   (first.fits() ? "; " : ", and exceeds device memory; ");
+    answer.json["predicted_us"] = microseconds(first.makespan);
+    answer.json["fits_memory"] = first.fits();
+  } else {
+    answer.text += "the first plan is not possible: " + refused + "; ";
+  }
   if (!best->fits()) answer.text += "none of the first plans fits\n";
-  else if (best == plans.begin()) answer.text += "it stays the fastest of the first plans\n";
+  else if (refused.empty() && best == plans.begin()) answer.text += "it stays the fastest of the first plans\n";
   else answer.text += "the fastest is then " + to_string(best->parallelism) + ", " + time_text(best->makespan) + "\n";
-  answer.json = {{"change", change},
-                 {"predicted_us", microseconds(first.makespan)},
-                 {"fits_memory", first.fits()},
-                 {"best", to_string(best->parallelism)},
-                 {"best_us", microseconds(best->makespan)},
-                 {"best_fits_memory", best->fits()}};
+  answer.json["best"] = to_string(best->parallelism);
+  answer.json["best_us"] = microseconds(best->makespan);
+  answer.json["best_fits_memory"] = best->fits();
   return answer;
 }
 

@@ -19,8 +19,12 @@ struct PlanQuestion {
 Explanation best_by_value(const SettingsSearchResult& result, const std::string& setting);
 // What the devices of each stage do in an iteration of the first plan.
 Explanation time_by_stage(const PlanQuestion& question);
-// The plans under a change of machine or batch (explain/what_if.h): the first one's time, and which is then the
-// fastest.
+// Throws InputError where one of these cannot be asked of any plan: another key, a change that is not understood, a
+// batch that the graph cannot have.
+void check_questions(const Graph& graph, const Topology& topology, const Vector<std::string>& why,
+                     const Vector<std::string>& what_if);
+// The plans under a change of machine or batch (explain/what_if.h): the first one's time, or why it is not possible
+// then, and which is then the fastest.
 Explanation plans_under_change(const PlanQuestion& question, const std::string& change);
 // The largest micro-batch with which the first plan fits, its number of micro-batches unchanged, and so the batch.
 Explanation largest_batch(const PlanQuestion& question);

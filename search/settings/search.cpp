@@ -8,6 +8,7 @@
 #include <optional>
 #include <queue>
 #include <tuple>
+#include <utility>
 
 #include "common/task_graph/issue_order.h"
 #include "search/optimizer/baselines/megatron.h"
@@ -215,6 +216,7 @@ class SettingsSearch {
     }
     if (nodes_.empty() && result_.complete)
       throw InputError("no settings are possible: " + (refused_.empty() ? nothing_divides() : refused_));
+    if (result_.best.empty() && !result_.complete) simulate_estimated();
     if (!queue_.empty()) result_.least_of_others = queue_.top().first;
     for (; !queue_.empty(); queue_.pop())
       if (const auto [bound, number] = queue_.top(); !nodes_[number].simulate)
@@ -351,6 +353,22 @@ class SettingsSearch {
         options_.progress({seconds_since(begin_), result_.estimated, result_.simulated,
                            result_.best.empty() ? 0 : result_.best[0].makespan});
     }
+  }
+
+  // Where the budget ended before a plan was found that fits: of those that are estimated to fit, the fastest. Shapes
+  // that are known give estimates without a further simulation.
+  void simulate_estimated() {
+    constexpr int most = 3;
+    for (const int number : nodes_.indices())
+      if (!nodes_[number].simulate && !nodes_[number].in_groups) add_settings(Node(nodes_[number]));
+    Vector<std::pair<Nanoseconds, int>> others;
+    for (int tried = 0; tried < most && !queue_.empty() && result_.best.empty() && !stop_;) {
+      const auto waiting = queue_.top();
+      queue_.pop();
+      if (!nodes_[waiting.second].simulate) others.push_back(waiting);
+      else simulate(Node(nodes_[waiting.second])), ++tried;
+    }
+    for (const auto& waiting : others) queue_.push(waiting);
   }
 
   // Than there are groups of as many devices as tensor parallelism may take.
@@ -703,11 +721,22 @@ class SettingsSearch {
     }
   }
 
+  // The same for settings that mean the same plan: layers may be given as they are by default.
+  std::string name_of_plan(Parallelism parallelism) const {
+    const Vector<int> layers = std::exchange(parallelism.layers, {});
+    if (layers != layers_of_chunks(parallelism, layers_)) parallelism.layers = layers;
+    return to_string(parallelism);
+  }
+
+  // Refinement may find what the search had found.
   void add_to_best(const SettingsPrediction& found) {
     const auto faster = [](const SettingsPrediction& a, const SettingsPrediction& b) {
       return std::pair(a.makespan, a.memory_share) < std::pair(b.makespan, b.memory_share);
     };
     Vector<SettingsPrediction>& best = result_.best;
+    const std::string plan = name_of_plan(found.parallelism);
+    if (std::any_of(best.begin(), best.end(), [&](const auto& one) { return name_of_plan(one.parallelism) == plan; }))
+      return;
     best.insert(std::upper_bound(best.begin(), best.end(), found, faster), found);
     if (best.count() > options_.top) best.pop_back();
   }

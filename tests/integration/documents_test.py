@@ -240,6 +240,10 @@ def json_of_every_command(work):
                       "--why", "tp", "--stages", "--what-if", "memory x0.9", "--largest-batch")
     yield "Search", run("ffsearch", "simulate", "--graph", ROOT / "graphs/llama-tiny.json", "--topo",
                         ROOT / "topologies/local-cpu-2.json", "--megatron", "--lr 1", "--cost", "analytic")
+    (work / "config.json").write_text(json.dumps({"model_type": "gpt2", "n_embd": 32, "n_layer": 2, "n_head": 4,
+                                                  "vocab_size": 50, "n_positions": 64}))
+    yield "Import", run("ffsearch", "import", work / "config.json", "--sequence", 8, "--batch", 4, "--out",
+                        work / "imported.json")
     yield "Diff", run("ffsearch", "diff", plan, other, "--cost", "analytic")
     mpirun = ("mpirun", "-n", 2)
     yield "Train", run("ffexec", "--strategy", plan, "--iterations", 3, "--verify", launcher=map(str, mpirun))

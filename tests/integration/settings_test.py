@@ -11,6 +11,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 import zipfile
 
@@ -208,6 +209,47 @@ class Settings(unittest.TestCase):
             for one in settings(*flags):
                 self.assertNotIn("framework", one)
 
+    def test_plans_for_a_framework_take_its_settings(self):
+        """--for implies the framework of what --settings pin."""
+        self.make_graph("llama", batch=32)
+        self.program(BUILD / "ffsearch", "topology", "--preset", "dgx-h100", "--out", "t.json")
+        plan = (BUILD / "ffsearch", "plan", "--graph", "g.json", "--topo", "t.json", "--optimizer", "adamw", "--top", 1)
+        for framework, settings in (
+                ("megatron", "reduce=bf16"), ("megatron", "launch_blocking=on"), ("megatron", "fp8=on"),
+                ("megatron", "sharding=optimizer,overlap_grad_reduce=on,overlap_param_gather=on"),
+                ("megatron", "tp=2,tp_comm_overlap=on"), ("megatron", "norm_fusion=off"),
+                ("megatron", "tp=2,sequence_parallel=off"), ("torchtitan", "compile=off"),
+                ("torchtitan", "early_stop=off,recompute=full"), ("torchtitan", "shard_group=2,sharding=parameters"),
+                ("deepspeed", "reduce=f32")):
+            for precision in ("bf16", "fp32"):
+                if precision == "fp32" and "fp8" in settings:
+                    continue
+                with self.subTest(framework=framework, settings=settings, precision=precision):
+                    found = json.loads(self.program(*plan, "--precision", precision, "--for", framework, "--settings",
+                                                    settings, "--json"))["plans"][0]["settings"].split(",")
+                    self.assertIn("framework=" + ("fsdp" if framework == "torchtitan" else framework), found)
+                    for setting in settings.split(","):
+                        self.assertIn(setting, found)
+        for settings, message in (
+                ("recompute=elementwise", "recompute=elementwise: is for framework=none, no setting of megatron"),
+                ("framework=none,reduce=bf16", "reduce: says in which type"), ("tpp=2", 'unknown key "tpp"')):
+            error = self.program(*plan, "--precision", "bf16", "--for", "megatron", "--settings", settings, code=1)
+            self.assertTrue(error.startswith(f"ffsearch: --settings: {message}"), error)
+
+    def test_what_is_not_possible_after_a_search_is_an_answer(self):
+        self.make_graph("llama", batch=32)
+        plan = (BUILD / "ffsearch", "plan", "--graph", "g.json", "--topo", ROOT / "topologies/dgx-a100-1.json",
+                "--settings", "dp=8", "--top", 1)
+        text = self.program(*plan, "--what-if", "batch 13", "--what-if", "memory x2", "--out", "s.json")
+        self.assertIn("what if batch 13: none of the first plans is possible: ", text)
+        self.assertIn("what if memory x2: the first plan takes", text)
+        self.assertIn("written to s.json", text)
+        for flags, message in ((("--what-if", "batch many"), "found \"many\""), (("--why", "tpp"), "unknown setting")):
+            begin = time.monotonic()
+            self.assertIn(message, self.program(*plan, *flags, "--out", "t.json", code=1))
+            self.assertLess(time.monotonic() - begin, 5)
+        self.assertFalse((self.work / "t.json").exists())
+
     def test_exported_plans_come_back_with_their_predictions(self):
         """Five plans for each framework, by `export` of a strategy file and by `plan --for`: the text alone gives the
         same settings, precision, predicted time and memory."""
@@ -306,6 +348,17 @@ class Settings(unittest.TestCase):
         self.assertEqual(found["micro_batches"], 8)
         self.assertEqual(found["precision"], "bf16")
         self.assertEqual(found["ignored_arguments"], ["--lr", "--swiglu"])
+        memory = {}
+        for momentum in ("", "--sgd-momentum 0", "--sgd-momentum 0.9"):
+            found = json.loads(simulate(f"--bf16 --optimizer sgd {momentum}"))
+            memory[momentum] = max(found["memory_bytes"])
+            self.assertNotIn("ignored_arguments", found)
+        self.assertEqual(memory[""], memory["--sgd-momentum 0"])
+        self.assertEqual(memory["--sgd-momentum 0.9"], max(json.loads(self.program(
+            BUILD / "ffsearch", "simulate", "--graph", "g.json", "--topo", ROOT / "topologies/dgx-a100-1.json",
+            "--cost", "analytic", "--json", "--megatron", "--bf16", "--momentum", 0.9))["memory_bytes"]))
+        self.assertGreater(memory["--sgd-momentum 0.9"], memory[""])
+        self.assertEqual(json.loads(simulate("--sgd-momentum 0.9"))["ignored_arguments"], ["--sgd-momentum"])
         for arguments, message in (
                 ("--tensor-model-paralel-size 2", 'unknown flag "--tensor-model-paralel-size"; did you mean '
                                                   '"--tensor-model-parallel-size"?'),
@@ -313,6 +366,7 @@ class Settings(unittest.TestCase):
                 ("--tensor-model-parallel-size", "found 0 values, expected 1"),
                 ("--tensor-model-parallel-size two", 'found "two", expected a whole number from 1'),
                 ("tp 2", 'found "tp", expected a flag'),
+                ("--optimizer sgd --sgd-momentum much", 'found "much", expected a number from 0 to 1'),
                 ("--num-layers 5", '--num-layers 5: the graph "llama" has 4 layers'),
                 ("--context-parallel-size 3", "tp x cp x pp = 3 does not divide the 8 devices"),
                 ("--expert-model-parallel-size 2", 'ep=2: the graph "llama" has no experts'),
@@ -789,7 +843,7 @@ class Settings(unittest.TestCase):
         self.assertEqual(json.loads((self.work / "p.json").read_text())["precision"], "bf16")
         self.assertEqual(self.program(BUILD / "ffsearch", "plan", "--graph", "g.json", *on, "--settings",
                                       "precision=fp8", code=1),
-                         'ffsearch: --settings: found "fp8"; did you mean "fp32"?\n')
+                         'ffsearch: --settings: precision: found "fp8", expected one of fp32, tf32, bf16\n')
 
     def test_device_models_follow_from_the_microbenchmarks(self):
         self.program(sys.executable, ROOT / "scripts/device_models.py", "--check")
@@ -920,7 +974,11 @@ class Settings(unittest.TestCase):
                 ("tp", '"tp" is not KEY=VALUE'),
                 ("tp=2,tp=4", '"tp" is given twice'),
                 ("tp=x", 'tp: found "x", expected a number'),
-                ("sharding=all", 'found "all"'),
+                ("sharding=all", 'sharding: found "all", expected one of none, optimizer, gradients, parameters'),
+                ("precision=fp16", 'precision: found "fp16", expected one of fp32, tf32, bf16'),
+                ("loss=fused", "loss=fused: says that a framework has one kernel for the loss"),
+                ("recompute=full,recompute_layers=5", "recompute_layers=5: no chunk has more than 4 layers"),
+                ("pp=2,recompute=full,recompute_layers=3", "recompute_layers=3: no chunk has more than 2 layers"),
                 ("recompute=some", 'found "some", expected one of none, norms, elementwise, selective, full'),
                 ("recompute=norms,framework=fsdp", "recompute=norms: layers compute norms again with"),
                 ("recompute=elementwise,framework=megatron", "recompute=elementwise: is for framework=none"),
@@ -931,6 +989,19 @@ class Settings(unittest.TestCase):
                 self.assertEqual(error.count("--settings: "), 1, error)
         error = self.simulate("tp=2", graph=ROOT / "graphs/lenet.json", code=1)
         self.assertIn("has no multi_head_attention", error)
+        self.make_graph("mistral")
+        self.assertIn("tp=4 does not divide the 2 key-value heads of operator", self.simulate("tp=4", code=1))
+        for flags, message in (
+                (("--settings", ""), '--settings: found "", expected settings such as tp=8'),
+                (("--megatron", ""), '--megatron: found "", expected arguments such as --tensor-model-parallel-size'),
+                (("--torchtitan", ""), '--torchtitan: found "", expected a file name'),
+                (("--settings", "tp=2", "--recompute", "full"), "--recompute: goes with --strategy; give recompute="),
+                (("--settings", "tp=2", "--sharding", "optimizer"), "--sharding: goes with --strategy; give sharding="),
+                (("--megatron", "--bf16", "--recompute", "none"), "--recompute: goes with --strategy; give it in")):
+            with self.subTest(flags=flags):
+                error = self.program(BUILD / "ffsearch", "simulate", "--graph", "g.json", "--topo",
+                                     ROOT / "topologies/p100-2x4.json", *flags, code=2)
+                self.assertTrue(error.startswith(message), error)
         self.program(BUILD / "ffsearch", "simulate", "--json", code=2)
 
 

@@ -249,6 +249,17 @@ class TransformerConfig(unittest.TestCase):
                 self.assertIn(message, done.stderr)
                 self.assertFalse((self.work / "g.json").exists())
 
+    def test_a_directory_with_a_config(self):
+        (self.work / "model").mkdir()
+        self.write("gpt2")
+        (self.work / "config.json").rename(self.work / "model/config.json")
+        command = (BUILD / "ffsearch", "import", "--sequence", 8, "--batch", 4, "--out", "g.json")
+        done = self.run_program(*command, "model")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        done = self.run_program(*command, ".")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("./config.json: cannot open", done.stderr)
+
     def test_a_family_that_is_not_known(self):
         latent = ("whose multi-head latent attention is not supported: no operator has keys and values of a common low "
                   "rank")
@@ -259,6 +270,8 @@ class TransformerConfig(unittest.TestCase):
                  f'/model_type: found "deepseek_v3", {latent}\n'),
                 ("llama", {"model_type": "minicpm3", "kv_lora_rank": 256},
                  f'/model_type: found "minicpm3", {latent}\n'),
+                ("llama", {"model_type": "gemma3", "text_config": {"model_type": "gemma3_text"}},
+                 '/model_type: found "gemma3"; its language model is known: import what "text_config" has'),
                 ("t5", {"feed_forward_proj": "gated-mish"}, '/feed_forward_proj: found "gated-mish"; known: gelu, '),
                 ("t5", {"feed_forward_proj": "gated-silo"},
                  '/feed_forward_proj: found "gated-silo"; did you mean "silu"?\n')):

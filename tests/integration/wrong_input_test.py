@@ -325,7 +325,7 @@ class WrongInput(unittest.TestCase):
     def test_command_lines_of_the_executor(self):
         self.assertEqual(self.search()[0], 0)
         for flags in (["--lr", "nan"], ["--lr", "1e39"], ["--momentum", "-1"], ["--weight-decay", "inf"],
-                      ["--optimizer", "lion"], ["--clip-norm", "-1"],
+                      ["--optimizer", "lion"], ["--clip-norm", "-1"], ["--rank-timeout", "nan"],
                       ["--seed", "-1"], ["--epochs", "1"], ["--backend", "tpu"], ["--resume", "x"]):
             code, stdout, stderr = self.execute(2, self.work / "s.json", *flags)
             self.assertEqual((code, stdout), (2, ""), flags)
@@ -401,6 +401,13 @@ class WrongInput(unittest.TestCase):
         self.refused(topology("--out", "m.xml", "--hwloc-xml", "m.xml"), "m.xml: this command reads it")
         self.assertEqual(topology("--out", "t.json", "--nodes", "0")[0], 2)
         self.assertEqual(topology()[0], 2)
+        for flags, message in ((["--network-gb-per-s", "nan"], "found nan, expected a number from 0.0001 to 1e+12"),
+                               (["--preset", "dgx-h100", "--cpu-ranks", "2"], "--preset excludes --cpu-ranks")):
+            code, stdout, stderr = topology("--out", "none.json", *flags)
+            self.assertEqual((code, stdout), (2, ""))
+            self.assertIn(message, stderr)
+        self.refused(topology("--out", "none.json", "--preset", ""), '--preset: found ""; known: ')
+        self.assertFalse((self.work / "none.json").exists())
         code, stdout, stderr = topology("--out", "here.json", "--json", "--quiet")
         self.assertEqual((code, stderr), (0, ""))
         self.assertEqual(json.loads(stdout), json.loads((self.work / "here.json").read_text()))
@@ -540,6 +547,21 @@ class WrongInput(unittest.TestCase):
         self.assertRegex(stderr, "^ffsearch: interrupted (while measuring kernels, )?before any strategy was found; "
                          "nothing was written\n$")
         self.assertFalse((self.work / "s.json").exists())
+
+    def test_a_search_for_settings_that_ends_before_it_has_any(self):
+        """By an interruption, and by its budget."""
+        command = (BUILD / "ffsearch", "plan", "--graph", ROOT / "graphs/mixtral-8x22b.json", "--topo",
+                   ROOT / "topologies/dgx-a100-8.json", "--precision", "bf16", "--optimizer", "adamw")
+        with subprocess.Popen([str(word) for word in command], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                              text=True) as process:
+            time.sleep(1.5)
+            process.send_signal(signal.SIGINT)
+            stdout, stderr = process.communicate(timeout=LIMIT_S)
+        self.assertEqual((process.returncode, stdout), (130, ""))
+        self.assertRegex(stderr, "^ffsearch: interrupted( before a plan was found .*; nothing was written)?\n$")
+        self.refused(run(*command, "--budget", "10ms", cwd=self.work),
+                     "the budget ended before a plan was found (shapes estimated: ",
+                     "give a longer --budget, or what is known of the plan: --settings")
 
     def test_an_interrupted_profile_speaks_of_kernels(self):
         with subprocess.Popen([BUILD / "ffsearch", "profile", "--graph", ROOT / "graphs/alexnet.json", "--topo",

@@ -93,6 +93,24 @@ TEST_CASE("transformers from config.json: what is not in the graph is a note, or
   CHECK(message(gpt2(64, 1, 2), 2048) == "--sequence: found 2048, the model has 1024 positions");
   CHECK(message(Llama{"mistral", 64, 1, 2, 1, 128, 100, R"(,"sliding_window":16)"}.text(), 32) ==
         "config.json: /sliding_window: attention has no windows: expected at least the sequence, 32");
+  CHECK(message(gpt2(769, 1, 12), 8) == "config.json: /n_embd: 769 is not divisible by n_head, 12");
+  CHECK(message(Llama{"llama", 4097, 1, 32, 32, 128, 100}.text(), 8) ==
+        "config.json: /hidden_size: 4097 is not divisible by num_attention_heads, 32");
+  CHECK(message(Llama{"llama", 4097, 1, 32, 32, 128, 100, R"(,"head_dim":128)"}.text(), 8) == "no error");
+  CHECK(message(Llama{"llama", 64, 1, 4, 3, 128, 100}.text(), 8) ==
+        "config.json: /num_key_value_heads: the 3 key-value heads do not divide num_attention_heads, 4");
+  CHECK(message(Llama{"llama", 64, 1, 4, 4, 128, 100, R"(,"head_dim":15)"}.text(), 8) ==
+        "config.json: /head_dim: rotary positions turn 15 of the 15 channels of a head, expected an even number up "
+        "to 15");
+  CHECK(message(Llama{"llama", 60, 1, 4, 4, 128, 100}.text(), 8) ==
+        "config.json: /hidden_size: rotary positions turn 15 of the 15 channels of a head, expected an even number up "
+        "to 15");
+  CHECK(message(Llama{"llama", 64, 10'001, 4, 4, 128, 100}.text(), 8) ==
+        "config.json: /num_hidden_layers: found 10001, expected an integer from 1 to 10000");
+  CHECK(message(Llama{"deepseek", 64, 2, 4, 4, 128, 100,
+                      R"(,"n_routed_experts":4,"num_experts_per_tok":2,"first_k_dense_replace":3)"}
+                    .text(),
+                8) == "config.json: /first_k_dense_replace: found 3, the model has 2 layers");
   CHECK(message(Llama{"lama", 64, 1, 2, 1, 128, 100}.text(), 32) ==
         "config.json: /model_type: found \"lama\"; did you mean \"llama\"?");
 }

@@ -483,6 +483,32 @@ TEST_CASE("stages that compute more get fewer layers, and no more is recomputed 
   }
 }
 
+TEST_CASE("the best plans differ") {
+  const Graph graph = load_graph(FF_SOURCE_DIR "/graphs/gpt2-small.json", 7);
+  SettingsSearchOptions options;
+  options.top = 4;
+  const SettingsSearchResult found = searched(graph, committed_topology("dgx-a100-2"), options);
+  std::set<std::string> different;
+  for (const SettingsPrediction& plan : found.best) different.insert(to_string(plan.parallelism));
+  CHECK(different.size() == found.best.size());
+}
+
+TEST_CASE("a budget that ends before anything was simulated leaves one plan of those that were estimated") {
+  const Graph graph = load_graph(FF_SOURCE_DIR "/graphs/gpt2-small.json", 64);
+  SettingsSearchOptions options;
+  options.given = {"tp", "pp", "micro_batch"};
+  options.pinned.micro_batch = 1;
+  for (double budget_s = 1e-3; budget_s < 10; budget_s *= 2) {
+    options.budget_s = budget_s;
+    const SettingsSearchResult found = searched(graph, committed_topology("dgx-a100-1"), options);
+    const bool any_fits = std::any_of(found.looked_at.begin(), found.looked_at.end(), [](const LookedAt& one) {
+      return one.outcome == LookedAt::Outcome::estimated || one.outcome == LookedAt::Outcome::fits;
+    });
+    CHECK(found.best.empty() == !any_fits);
+    if (found.complete) break;
+  }
+}
+
 TEST_CASE("answers about plans") {
   const Graph graph = load_graph(FF_SOURCE_DIR "/graphs/llama-tiny.json", 32);
   const Topology topology = committed_topology("dgx-a100-1");
@@ -501,6 +527,20 @@ TEST_CASE("answers about plans") {
   const Explanation slower = plans_under_change(question, "device 0 x0.1");
   CHECK(slower.json["predicted_us"].get<double>() * 1000 > static_cast<double>(found.best[0].makespan));
   CHECK_THROWS_AS(plans_under_change(question, "memory"), InputError);
+  for (const auto& [why, what_if] : {std::pair("tpp", "memory x2"), std::pair("tp", "memory 2")})
+    CHECK_THROWS_AS(check_questions(graph, topology, {why}, {what_if}), InputError);
+  CHECK_NOTHROW(check_questions(graph, topology, {"tp"}, {"batch 13"}));
+  // A batch that plans do not divide: what the question is answered with, no error.
+  const Vector<SettingsPrediction> whole = {
+      predict_settings(parse_parallelism("dp=8,micro_batch=4"), graph, topology, costs),
+      predict_settings(parse_parallelism("tp=2,pp=2,cp=2,micro_batch=1"), graph, topology, costs)};
+  const Explanation of_none = plans_under_change({graph, topology, costs, {whole[0]}}, "batch 13");
+  CHECK(of_none.text.starts_with("what if batch 13: none of the first plans is possible: "));
+  CHECK(of_none.json.size() == 2);
+  const Explanation of_others = plans_under_change({graph, topology, costs, whole}, "batch 13");
+  CHECK(of_others.text.starts_with("what if batch 13: the first plan is not possible: "));
+  CHECK(of_others.json["best"] == to_string(whole[1].parallelism));
+  CHECK(of_others.json["not_possible"] == of_none.json["not_possible"]);
   // The largest batch fits, and the next one does not.
   Topology small = topology;
   small.models[0].memory_bytes =
