@@ -219,7 +219,8 @@ class SettingsSearch {
     if (result_.best.empty() && !result_.complete) simulate_estimated();
     if (!queue_.empty()) result_.least_of_others = queue_.top().first;
     for (; !queue_.empty(); queue_.pop())
-      if (const auto [bound, number] = queue_.top(); !nodes_[number].simulate)
+      if (const auto [bound, number] = queue_.top();
+          !nodes_[number].simulate && !places_.contains(to_string(nodes_[number].parallelism)))
         look_at(nodes_[number].parallelism, LookedAt::Outcome::bounded, bound, 0);
     refine_best();
     result_.elapsed_s = seconds_since(begin_);
