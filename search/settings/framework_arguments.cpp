@@ -388,9 +388,8 @@ class Megatron {
     const std::string optimizer = text("--optimizer", "adam");
     if (optimizer != "adam" && optimizer != "sgd") fail("--optimizer: found \"" + optimizer + "\", expected adam, sgd");
     result_.optimizer = optimizer == "adam" ? "adamw" : optimizer;
-    if (!has("--sgd-momentum")) return;
-    if (optimizer == "sgd") result_.momentum = fraction_of("--sgd-momentum", text("--sgd-momentum", ""));
-    else result_.ignored.push_back("--sgd-momentum");
+    if (optimizer == "sgd") result_.momentum = fraction_of("--sgd-momentum", text("--sgd-momentum", "0.9"));
+    else if (has("--sgd-momentum")) result_.ignored.push_back("--sgd-momentum");
   }
 
   void read_recomputation() {

@@ -1,6 +1,7 @@
 #include "search/settings/framework_settings.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <functional>
 #include <map>
 #include <numeric>
@@ -63,6 +64,10 @@ void add_borders(FrameworkSettings& settings, const Parallelism& plan, int layer
 
 // Of the settings of kernels, those that no framework's settings say.
 void add_kernels_that_are_not_there(FrameworkSettings& settings, const Parallelism& plan, Precision precision) {
+  if (plan.blocking_launches)
+    settings.not_there.push_back(
+        "launch_blocking=on: an environment variable says it, "
+        "CUDA_LAUNCH_BLOCKING=1");
   if (plan.attention == "flash1" || plan.attention == "triton" || plan.attention == "varlen")
     settings.not_there.push_back("attention=" + plan.attention + ": which kernels attention has is not said");
   if (precision == Precision::tf32)
@@ -125,7 +130,11 @@ FrameworkSettings megatron_arguments(const Parallelism& plan, const Graph& graph
   if (plan.fuses_norms == false) settings.not_there.push_back("norm_fusion=off: which kernels norms have is not said");
   if (plan.fuses_swiglu == false) text += "--no-bias-swiglu-fusion\n";
   if (precision == Precision::bf16) text += "--bf16\n";
-  if (graph.optimizer && graph.optimizer->kind == OptimizerKind::sgd) text += "--optimizer sgd\n";
+  if (graph.optimizer && graph.optimizer->kind == OptimizerKind::sgd) {
+    char momentum[32];
+    std::snprintf(momentum, sizeof momentum, "%g", graph.optimizer->momentum);
+    text += std::string("--optimizer sgd\n--sgd-momentum ") + momentum + "\n";
+  }
   add_kernels_that_are_not_there(settings, plan, precision);
   add_borders(settings, plan, layers);
   return settings;
@@ -214,7 +223,20 @@ FrameworkSettings torchtitan_file(const Parallelism& plan, const Graph& graph, i
   return settings;
 }
 
-FrameworkSettings deepspeed_file(const Parallelism& plan, const Graph& graph) {
+// What the model's code says, with the layers of its pipeline stages.
+void add_code_of_deepspeed(FrameworkSettings& settings, const Parallelism& plan) {
+  const char* const by_code = ": not in DeepSpeed's configuration file, the model's code says it";
+  for (const auto& [key, degree] : {std::pair("tp", plan.tensor), std::pair("pp", plan.pipeline),
+                                    std::pair("cp", plan.context), std::pair("ep", plan.expert)})
+    if (degree > 1) settings.not_there.push_back(std::string(key) + "=" + text_of(degree) + by_code);
+  if (!plan.layers.empty()) settings.not_there.push_back("layers=" + colon_separated(plan.layers) + by_code);
+  if (plan.recompute != Recomputation::none)
+    settings.not_there.push_back("recompute=" + std::string(name_of(plan.recompute)) + by_code);
+  if (plan.chunks > 1)
+    settings.not_there.push_back("vp=" + text_of(plan.chunks) + ": DeepSpeed's pipeline has one chunk for each stage");
+}
+
+FrameworkSettings deepspeed_file(const Parallelism& plan, const Graph& graph, Precision precision) {
   FrameworkSettings settings;
   const int stage = static_cast<int>(plan.synchronization) - static_cast<int>(Synchronization::sharded_optimizer) + 1;
   Json json = {{"train_batch_size", graph.batch_size},
@@ -227,15 +249,16 @@ FrameworkSettings deepspeed_file(const Parallelism& plan, const Graph& graph) {
     settings.not_there.push_back("shard_group=" + text_of(plan.shard_group) +
                                  ": DeepSpeed has groups (MiCS) with sharded parameters alone");
   add_fp8_that_is_not_there(settings, plan);
+  if (is_sharded(plan.synchronization)) json["zero_optimization"]["overlap_comm"] = overlaps_reductions(plan);
+  else if (plan.overlaps_reductions)
+    settings.not_there.push_back(std::string("overlap_grad_reduce=") + (*plan.overlaps_reductions ? "on" : "off") +
+                                 ": DeepSpeed says it with sharding (overlap_comm)");
+  if (precision == Precision::bf16) json["bf16"] = {{"enabled", true}};
+  if (!plan.reduce.empty())
+    settings.not_there.push_back("reduce=" + plan.reduce + ": which optimizer wraps the weights is not said");
+  add_kernels_that_are_not_there(settings, plan, precision);
+  add_code_of_deepspeed(settings, plan);
   settings.text = json.dump(2) + "\n";
-  for (const auto& [key, degree] : {std::pair("tp", plan.tensor), std::pair("pp", plan.pipeline),
-                                    std::pair("cp", plan.context), std::pair("ep", plan.expert)})
-    if (degree > 1)
-      settings.not_there.push_back(std::string(key) + "=" + text_of(degree) +
-                                   ": not in DeepSpeed's configuration file, the model's code says it");
-  if (plan.recompute != Recomputation::none)
-    settings.not_there.push_back("recompute=" + std::string(name_of(plan.recompute)) +
-                                 ": not in DeepSpeed's configuration file, the model's code says it");
   return settings;
 }
 
@@ -245,7 +268,7 @@ FrameworkSettings framework_settings(const std::string& framework, const Paralle
                                      int layers, Precision precision) {
   if (framework == "megatron") return megatron_arguments(parallelism, graph, layers, precision);
   if (framework == "torchtitan") return torchtitan_file(parallelism, graph, layers, precision);
-  return deepspeed_file(parallelism, graph);
+  return deepspeed_file(parallelism, graph, precision);
 }
 
 std::string convention_of(const std::string& framework) { return framework == "torchtitan" ? "fsdp" : framework; }

@@ -275,8 +275,8 @@ class SettingsSearch {
   Vector<int> chunks(const Parallelism& parallelism) const {
     if (given("vp")) return {options_.pinned.chunks};
     Vector<int> result = {1};
-    if (parallelism.pipeline == 1 || !parallelism.stage_data.empty() ||
-        micro_batches_of(parallelism, graph_) % parallelism.pipeline != 0)
+    if (parallelism.pipeline == 1 || parallelism.framework == "deepspeed" ||  // whose pipeline has one for each stage
+        !parallelism.stage_data.empty() || micro_batches_of(parallelism, graph_) % parallelism.pipeline != 0)
       return result;
     for (int chunks = 2; chunks <= most_chunks && chunks * parallelism.pipeline <= layers_; ++chunks)
       if (layers_ % parallelism.pipeline == 0 ? layers_ % (chunks * parallelism.pipeline) == 0

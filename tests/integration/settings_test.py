@@ -121,6 +121,29 @@ class Settings(unittest.TestCase):
                 self.assertIn(expected, found["text"])
                 self.assertEqual(found["settings_predicted_us"], found["predicted_us"])
 
+    def test_export_lists_what_a_framework_does_not_say(self):
+        self.make_graph("llama")
+        for settings, framework, expected in (
+                ("pp=2,vp=2,micro_batch=1,layers=1:1:2:0", "deepspeed", ["pp=2", "layers=1:1:2:0", "vp=2"]),
+                ("tp=1,micro_batch=1,sharding=optimizer,launch_blocking=on,framework=deepspeed", "deepspeed",
+                 ["launch_blocking=on: an environment variable"]),
+                ("tp=2,micro_batch=1,sharding=optimizer,launch_blocking=on,framework=megatron", "megatron",
+                 ["launch_blocking=on: an environment variable"]),
+                ("pp=2,cp=2,micro_batch=1", "torchtitan", ["sharding: torchtitan shards parameters"])):
+            with self.subTest(settings=settings, framework=framework):
+                self.simulate(settings)
+                found = json.loads(self.program(BUILD / "ffsearch", "export", "--strategy", "s.json", "--for",
+                                                framework, "--cost", "analytic", "--json"))
+                self.assertEqual(len(found["not_there"]), len(expected), found["not_there"])
+                for one, start in zip(found["not_there"], expected):
+                    self.assertTrue(one.startswith(start), one)
+        self.simulate("tp=1,micro_batch=1,sharding=optimizer", topology="topologies/dgx-a100-1.json")
+        text = self.program(BUILD / "ffsearch", "export", "--strategy", "s.json", "--for", "deepspeed", "--cost",
+                            "analytic", "--precision", "bf16")
+        config = json.loads(text[:text.index("\nsettings")])
+        self.assertEqual(config["bf16"], {"enabled": True})
+        self.assertEqual(config["zero_optimization"], {"stage": 1, "overlap_comm": True})
+
     def test_frameworks_arguments_are_read_back(self):
         """Settings, as the framework's arguments, as settings again."""
         self.make_graph("llama", batch=32)
@@ -353,11 +376,11 @@ class Settings(unittest.TestCase):
             found = json.loads(simulate(f"--bf16 --optimizer sgd {momentum}"))
             memory[momentum] = max(found["memory_bytes"])
             self.assertNotIn("ignored_arguments", found)
-        self.assertEqual(memory[""], memory["--sgd-momentum 0"])
+        self.assertEqual(memory[""], memory["--sgd-momentum 0.9"])  # Megatron-LM's default
         self.assertEqual(memory["--sgd-momentum 0.9"], max(json.loads(self.program(
             BUILD / "ffsearch", "simulate", "--graph", "g.json", "--topo", ROOT / "topologies/dgx-a100-1.json",
             "--cost", "analytic", "--json", "--megatron", "--bf16", "--momentum", 0.9))["memory_bytes"]))
-        self.assertGreater(memory["--sgd-momentum 0.9"], memory[""])
+        self.assertGreater(memory["--sgd-momentum 0.9"], memory["--sgd-momentum 0"])
         self.assertEqual(json.loads(simulate("--sgd-momentum 0.9"))["ignored_arguments"], ["--sgd-momentum"])
         for arguments, message in (
                 ("--tensor-model-paralel-size 2", 'unknown flag "--tensor-model-paralel-size"; did you mean '
