@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 """How long ffsearch takes for large transformers: one evaluation of settings, and a search for plans, by number of
-devices; or all settings of a grid, evaluated once each, against the plan that the search finds.
+devices; or all settings of a grid, evaluated once each, against the plan that the search finds; or searches for one plan
+against searches for eight, of networks, clusters and batches drawn at random: their best plans should be the same.
 
     scripts/plan_growth.py [--build DIR] [--graph NAME] [--preset NAME] [--nodes 8,32,128] [--settings TEXT]
                            [--batch-per-node N] [--no-plan]
     scripts/plan_growth.py --grid [--build DIR] [--graph NAME] [--preset NAME] [--nodes 8] [--batch N] [--rows FILE]
+    scripts/plan_growth.py --tops CASES [--seed N] [--build DIR]
 
 Prints tables of docs/results/planning.md. Times are CPU seconds of the process; one thread computes. A grid has
 thousands of settings: --rows keeps each evaluated one, and a grid that was stopped goes on from there."""
@@ -13,6 +15,7 @@ import argparse
 import itertools
 import json
 import pathlib
+import random
 import resource
 import subprocess
 import sys
@@ -109,6 +112,30 @@ def grid(arguments, work):
           f"`{plan['settings']}` |\n| {best['predicted_us'] / 1e6:.3f} s | {plan['predicted_us'] / 1e6:.3f} s |")
 
 
+def tops(arguments, work):
+    print("| network | batch | GPUs | for | one plan | slower than of eight | CPU | of eight | below estimates |\n" +
+          "|---" * 9 + "|")
+    drawn = random.Random(arguments.seed)
+    for _ in range(arguments.tops):
+        arguments.graph = drawn.choice(("gpt2-small", "gpt-1.7b", "gpt-3.6b", "gpt-7.5b", "moe-tiny"))
+        arguments.preset = drawn.choice(("dgx-a100-80gb", "dgx-h100"))
+        arguments.batch = 2 ** drawn.randint(4, 9)
+        framework = drawn.choice(("", "megatron", "torchtitan", "deepspeed"))
+        for_framework = ("--for", framework) if framework else ()
+        problem = Problem(arguments, drawn.choice((1, 2, 4, 8)), work)
+        one, seconds, message = problem.planned("--top", 1, *for_framework)
+        eight, seconds_of_eight, _ = problem.planned("--top", 8, *for_framework)
+        cells = [arguments.graph, str(arguments.batch), f"{problem.devices} {arguments.preset}", framework]
+        if one and eight:
+            best, best_of_eight = (found["plans"][0]["predicted_us"] for found in (one, eight))
+            below = max(found["most_below_estimate"] for found in (one, eight))
+            cells += [f"{best / 1e3:.3f} ms", f"{100 * (best / best_of_eight - 1):.2f} %", f"{seconds:.1f} s",
+                      f"{seconds_of_eight:.1f} s", f"{100 * below:.1f} %"]
+        else:
+            cells += [message]
+        print("| " + " | ".join(cells) + " |", flush=True)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", default=ROOT / "build/release")
@@ -120,10 +147,12 @@ def main():
     parser.add_argument("--settings", default="tp=8,pp=8,micro_batch=1,sharding=optimizer,recompute=full")
     parser.add_argument("--no-plan", action="store_true", help="evaluations alone")
     parser.add_argument("--grid", action="store_true")
+    parser.add_argument("--tops", type=int, default=0, metavar="CASES")
+    parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--rows", type=pathlib.Path, help="keeps evaluated settings of a grid (JSON lines)")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        (grid if arguments.grid else growth)(arguments, pathlib.Path(folder))
+        (tops if arguments.tops else grid if arguments.grid else growth)(arguments, pathlib.Path(folder))
 
 
 if __name__ == "__main__":

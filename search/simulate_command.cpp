@@ -225,9 +225,12 @@ CommandResult run_simulate(const SimulateOptions& options) {
   const CostOptions costs =
       from_settings ? with_arguments(options.costs, read.arguments, read.file.graph.batch_size) : options.costs;
   replace_by_flags(read.file, options);
-  const bool of_framework = from_settings && read.arguments.parallelism.framework != "none";
-  if (!of_framework || options.out.empty()) {
-    const std::string note = from_settings ? "" : planned_settings_note(options.strategy, read.file);
+  const std::string framework = from_settings ? read.arguments.parallelism.framework : "none";
+  if (framework == "none" || options.out.empty()) {
+    std::string note = from_settings ? "" : planned_settings_note(options.strategy, read.file);
+    if (framework != "none" && costs.precision.value_or(read.file.settings.precision) != Precision::bf16)
+      note = "framework=" + framework + ": its conventions are those of training in bf16; times and memory in " +
+             std::string(to_string(costs.precision.value_or(read.file.settings.precision))) + " follow them in part";
     CommandResult result = simulate(std::move(read), costs, options);
     if (!note.empty()) result.notes.push_back(note);
     return result;
