@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """How long ffsearch takes for large transformers: one evaluation of settings, and a search for plans, by number of
-devices; or all settings of a grid, evaluated once each, against the plan that the search finds; or searches for one plan
-against searches for eight, of networks, clusters and batches drawn at random: their best plans should be the same.
+devices; or all settings of a grid, evaluated once each, against the plan that the search finds; or searches for one
+plan against searches for eight, of networks, clusters and batches drawn at random: the best plans should be equal.
 
     scripts/plan_growth.py [--build DIR] [--graph NAME] [--preset NAME] [--nodes 8,32,128] [--settings TEXT]
                            [--batch-per-node N] [--no-plan]
