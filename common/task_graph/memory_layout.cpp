@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "common/hash.h"
+#include "common/task_graph/live_memory.h"
 #include "common/task_graph/memory_plan.h"
 
 namespace ff {
