@@ -129,7 +129,8 @@ Evaluator::Details details_of(Evaluator& evaluator, const StrategyFile& file, co
   Evaluator::Details details = options.given.any() && file.settings.micro_batches > 1
                                    ? evaluator.details(file.strategy, TaskOrder::one_forward_one_backward)
                                    : evaluator.details_of_file(file);
-  const bool has_order = options.out.empty() && !options.given.any();
+  const bool in_program_order = evaluator.problem().kernels.conventions().framework_memory;
+  const bool has_order = options.out.empty() && (!options.given.any() || in_program_order);
   if (has_order || !details.fifo_order) return details;
   details = evaluator.details(file.strategy, TaskOrder::fifo);
   Evaluator::follow_order(details);

@@ -83,7 +83,8 @@ std::optional<SettingsReport> settings_report(Parallelism parallelism, const Str
     Evaluator::Details details = problem.settings.micro_batches > 1
                                      ? evaluator.details(one.strategy, TaskOrder::one_forward_one_backward)
                                      : evaluator.details_of_file(one);
-    if (options.as_simulated && details.fifo_order) {
+    const bool in_program_order = problem.kernels.conventions().framework_memory;  // as frameworks do
+    if (options.as_simulated && details.fifo_order && !in_program_order) {
       details = evaluator.details(one.strategy, TaskOrder::fifo);
       Evaluator::follow_order(details);
     }
