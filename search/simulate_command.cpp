@@ -49,6 +49,10 @@ void add_explained_costs(CommandResult& result, const Problem& problem, const St
   result.text += kernel_cost_text(kernels, problem.topology);
 }
 
+// Of a strategy file with more parts in an iteration some devices are simulated for all, where they can be, when it is
+// written and when it is read: all would take more than a second.
+constexpr int64_t most_parts_of_all = 100'000;
+
 // From some devices that stand for all; nothing where they do not, or the file to be written needs all.
 std::optional<CommandResult> result_of_some(const PlanOfSettings& read, const CostOptions& costs,
                                             const SimulateOptions& options) {
@@ -57,8 +61,13 @@ std::optional<CommandResult> result_of_some(const PlanOfSettings& read, const Co
   const Parallelism& parallelism = found_in_file ? found_in_file->parallelism : read.arguments.parallelism;
   const StrategyFile& file = found_in_file ? found_in_file->file : read.file;
   if (!options.out.empty() && !needs_no_issue_order(file)) return std::nullopt;
-  std::optional<SettingsReport> found = settings_report(
-      parallelism, file, costs, {options.compared, options.trace, options.given.any() || !options.out.empty()});
+  const bool has_order = parts_of_iteration(file.strategy, file.settings.micro_batches) <= most_parts_of_all;
+  const bool of_settings = options.given.any();
+  std::optional<SettingsReport> found = settings_report(parallelism, file, costs,
+                                                        {.compared = options.compared,
+                                                         .trace = options.trace,
+                                                         .as_simulated = of_settings && has_order,
+                                                         .chooses_buffers = of_settings || !options.out.empty()});
   if (!found) return std::nullopt;
   SearchReport& report = found->report;
   report.algorithm = "simulate";
@@ -118,10 +127,6 @@ void replace_by_flags(StrategyFile& file, const SimulateOptions& options) {
 bool needs_all_devices(const SimulateOptions& options) {
   return !options.html.empty() || !options.measured.empty() || !options.background.empty();
 }
-
-// Of a strategy file with more parts in an iteration some devices are simulated for all, where they can be, when it is
-// written and when it is read: all would take more than a second.
-constexpr int64_t most_parts_of_all = 100'000;
 
 // Memory is that of the order in which the strategy would run: the file's, or, where there is none yet and devices run
 // their tasks as these become ready, the simulated one, with on-demand buffers where preallocated ones do not fit.

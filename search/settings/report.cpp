@@ -66,6 +66,22 @@ std::optional<SettingsReport> report_of_few(const SimulatedSettings& settings, c
   return SettingsReport{std::move(report), buffers, {sharding_note(problem.settings, details.tasks)}};
 }
 
+Evaluator::Details details_of(Evaluator& evaluator, StrategyFile one, const SettingsReportOptions& options) {
+  const Problem& problem = evaluator.problem();
+  if (problem.settings.micro_batches > 1) return evaluator.details(one.strategy, TaskOrder::one_forward_one_backward);
+  Evaluator::Details details = evaluator.details_of_file(one);
+  if (problem.kernels.conventions().framework_memory) return details;  // of the program's order, with such buffers
+  if (options.as_simulated && details.fifo_order) {
+    details = evaluator.details(one.strategy, TaskOrder::fifo);
+    Evaluator::follow_order(details);
+  } else if (options.chooses_buffers && evaluator.fullness(details.memory_bytes) > 1) {
+    one.transfer_buffers = TransferBuffers::on_demand;
+    Evaluator::Details other = evaluator.details_of_file(one);
+    if (evaluator.fullness(other.memory_bytes) < evaluator.fullness(details.memory_bytes)) details = std::move(other);
+  }
+  return details;
+}
+
 }  // namespace
 
 std::optional<SettingsReport> settings_report(Parallelism parallelism, const StrategyFile& file,
@@ -80,14 +96,7 @@ std::optional<SettingsReport> settings_report(Parallelism parallelism, const Str
   if (!found) {
     StrategyFile one = file;
     one.strategy = settings->strategy();
-    Evaluator::Details details = problem.settings.micro_batches > 1
-                                     ? evaluator.details(one.strategy, TaskOrder::one_forward_one_backward)
-                                     : evaluator.details_of_file(one);
-    const bool in_program_order = problem.kernels.conventions().framework_memory;  // as frameworks do
-    if (options.as_simulated && details.fifo_order && !in_program_order) {
-      details = evaluator.details(one.strategy, TaskOrder::fifo);
-      Evaluator::follow_order(details);
-    }
+    const Evaluator::Details details = details_of(evaluator, std::move(one), options);
     if (!options.trace.empty()) write_trace(options.trace, evaluator, details);
     found = SettingsReport{
         describe(problem, details), details.transfer_buffers, {sharding_note(problem.settings, details.tasks)}};

@@ -22,8 +22,9 @@ struct SettingsReport {
 struct SettingsReportOptions {
   bool compared = true;    // with data parallelism
   std::string trace = "";  // to be written, of the simulated devices and all micro-batches; "": none
-  bool as_simulated =
-      true;  // memory is that of the simulated order, with on-demand buffers if need be; else the file's
+  // Memory is that of the simulated order, which a file of such settings has; else of the default order.
+  bool as_simulated = false;
+  bool chooses_buffers = true;  // on-demand transfer buffers where preallocated ones do not fit; else the file's
 };
 // Of the plan with the settings of `file`, whose graph is in f32. Nothing where no devices stand for others.
 std::optional<SettingsReport> settings_report(Parallelism parallelism, const StrategyFile& file,
