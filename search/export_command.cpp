@@ -34,11 +34,8 @@ std::optional<PlanOfFile> planned_for(const std::string& framework, const Strate
   if (!planned || planned->framework != convention_of(framework)) return std::nullopt;
   try {
     PlanOfFile found = plan_with(*planned, file);
-    const StrategySettings &own = found.file.settings, &given = file.settings;
-    if (found.file.strategy == file.strategy && own.micro_batches == given.micro_batches &&
-        own.synchronization == given.synchronization && own.recompute == given.recompute &&
-        own.overlaps_reductions == given.overlaps_reductions && given.sharding.empty())
-      return found;
+    const ParallelPlan plan{found.file.strategy, found.file.settings};
+    if (is_plan_of(plan, file) && plan.settings.recompute == file.settings.recompute) return found;
   } catch (const InputError&) {  // not of this graph and topology any longer
   }
   return std::nullopt;

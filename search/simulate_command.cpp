@@ -142,10 +142,6 @@ Evaluator::Details details_of(Evaluator& evaluator, const StrategyFile& file, co
   return details;
 }
 
-}  // namespace
-
-namespace {
-
 CommandResult simulate(PlanOfSettings read, const CostOptions& costs, const SimulateOptions& options) {
   const bool from_settings = options.given.any();
   StrategyFile& file = read.file;
@@ -233,10 +229,11 @@ CommandResult run_simulate(const SimulateOptions& options) {
   replace_by_flags(read.file, options);
   const std::string framework = from_settings ? read.arguments.parallelism.framework : "none";
   if (framework == "none" || options.out.empty()) {
+    const Precision precision = costs.precision.value_or(read.file.settings.precision);
     std::string note = from_settings ? "" : planned_settings_note(options.strategy, read.file);
-    if (framework != "none" && costs.precision.value_or(read.file.settings.precision) != Precision::bf16)
+    if (framework != "none" && precision != Precision::bf16)
       note = "framework=" + framework + ": its conventions are those of training in bf16; times and memory in " +
-             std::string(to_string(costs.precision.value_or(read.file.settings.precision))) + " follow them in part";
+             std::string(to_string(precision)) + " follow them in part";
     CommandResult result = simulate(std::move(read), costs, options);
     if (!note.empty()) result.notes.push_back(note);
     return result;

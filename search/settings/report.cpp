@@ -153,6 +153,13 @@ bool needs_no_issue_order(const StrategyFile& file) {
   return file.settings.micro_batches == 1 || PipelineSchedule::of(file);
 }
 
+bool is_plan_of(const ParallelPlan& plan, const StrategyFile& file) {
+  const StrategySettings &own = plan.settings, &given = file.settings;
+  return plan.strategy == file.strategy && own.micro_batches == given.micro_batches &&
+         own.synchronization == given.synchronization && own.overlaps_reductions == given.overlaps_reductions &&
+         given.sharding.empty();
+}
+
 std::optional<PlanOfFile> plan_of_file(const StrategyFile& file) {
   const bool in_order = file.settings.micro_batches == 1 || file.settings.schedule != Schedule::unstated;
   if (!file.issue_order.empty() || !in_order || !file.settings.sharding.empty()) return std::nullopt;
@@ -162,10 +169,7 @@ std::optional<PlanOfFile> plan_of_file(const StrategyFile& file) {
   try {
     found.parallelism = nearest_parallelism(found.file.graph, file.topology, file.strategy, file.settings);
     const ParallelPlan plan = plan_of(found.parallelism, found.file.graph, file.topology);
-    if (plan.strategy != file.strategy || plan.settings.micro_batches != file.settings.micro_batches ||
-        plan.settings.synchronization != file.settings.synchronization ||
-        plan.settings.overlaps_reductions != file.settings.overlaps_reductions)
-      return std::nullopt;
+    if (!is_plan_of(plan, file)) return std::nullopt;
   } catch (const InputError&) {
     return std::nullopt;
   }

@@ -44,6 +44,8 @@ struct PlanOfFile {
   StrategyFile file;
 };
 std::optional<PlanOfFile> plan_of_file(const StrategyFile& file);
+// Has the file this plan's configurations, micro-batches, sharding and overlap? Recomputation may differ.
+bool is_plan_of(const ParallelPlan& plan, const StrategyFile& file);
 // What such a plan simulates, with the settings of `file`, in its precision where no flag says another.
 SimulatedSettings simulated_settings(const Parallelism& completed, const StrategyFile& file, CostOptions costs);
 // Its iteration time; of all devices where none stands for another.

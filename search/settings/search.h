@@ -39,8 +39,7 @@ struct LookedAt {
 struct SettingsSearchResult {
   Vector<SettingsPrediction> best;  // those that fit, the fastest first; `top` of them at most
   int64_t settings = 0;             // in the space
-  int64_t estimated =
-      0;  // shapes (tp, pp, micro-batch, recomputation, sharding) of which one micro-batch was simulated
+  int64_t estimated = 0;  // shapes (tp, pp, micro-batch, recomputation, sharding): one micro-batch was simulated
   int64_t simulated = 0;
   int64_t exceed_memory = 0;        // of those that were estimated or simulated
   Nanoseconds least_of_others = 0;  // the least estimate of all that were not simulated; 0: all were
