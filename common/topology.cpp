@@ -54,6 +54,7 @@ class TopologyParser {
     if (const auto links = place_.find("links"))
       for (const JsonPlace& link : links->items()) add_link(link, "");
     topology_.set_neighbours(std::move(topology_.neighbours_));
+    topology_.channel_names_ = std::make_shared<const Vector<std::string>>(std::move(channel_names_));
     check_connected();
     find_slowest();
     return std::move(topology_);
@@ -352,13 +353,13 @@ class TopologyParser {
         all_reduce ? all_reduce->as_number(least_rate, most_rate) : channel.bandwidth_gb_per_s;
     const auto all_reduce_latency = place.find("all_reduce_latency_us");
     channel.all_reduce_latency_us = all_reduce_latency ? all_reduce_latency->as_number(0, 1e9) : channel.latency_us;
-    channel.name = vertex_names_[a] + (mode == "full" ? " -> " : " <-> ") + vertex_names_[b];
+    channel_names_.push_back(vertex_names_[a] + (mode == "full" ? " -> " : " <-> ") + vertex_names_[b]);
     const ChannelId forward = static_cast<ChannelId>(topology_.channels.size());
     topology_.channels.push_back(channel);
     ChannelId backward = forward;
     if (mode == "full") {
       backward = forward + 1;
-      channel.name = vertex_names_[b] + " -> " + vertex_names_[a];
+      channel_names_.push_back(vertex_names_[b] + " -> " + vertex_names_[a]);
       topology_.channels.push_back(channel);
     }
     topology_.neighbours_[a].push_back({b, forward});
@@ -377,7 +378,7 @@ class TopologyParser {
   JsonPlace place_;
   Topology topology_;
   std::map<std::string, int> vertices_;
-  Vector<std::string> vertex_names_;
+  Vector<std::string> vertex_names_, channel_names_;
   std::map<int, Device> first_of_model_;
 };
 
@@ -486,8 +487,12 @@ void Topology::set_neighbours(Vector<Vector<Neighbour>> neighbours) {
 }
 
 Topology Topology::with_devices(const Vector<DeviceId>& kept) const {
-  Topology part = *this;
-  part.devices.clear();
+  Topology part;
+  part.name = name;
+  part.models = models;
+  part.channels = channels;
+  part.channel_names_ = channel_names_;
+  part.file = file;
   Vector<int> vertices(kept.begin(), kept.end());  // by new number: the old one
   for (size_t v = devices.size(); v < neighbours_.size(); ++v) vertices.push_back(static_cast<int>(v));
   Vector<int> number(neighbours_.size(), -1);

@@ -94,7 +94,6 @@ struct Device {
 // A channel carries one transfer at a time: one direction of a full-duplex link, or both directions of a half-duplex
 // one.
 struct Channel {
-  std::string name;  // "node0.gpu0 -> node0.gpu1"
   double bandwidth_gb_per_s;
   double latency_us;
   bool blocks_devices;  // a transfer occupies the sending and the receiving device
@@ -122,6 +121,8 @@ class Topology {
   Vector<Channel> channels;
   Json file;  // what was read: goes into strategy files
 
+  // "node0.gpu0 -> node0.gpu1"
+  const std::string& channel_name(ChannelId channel) const { return (*channel_names_)[channel]; }
   const DeviceModel& model_of(DeviceId device) const { return models[devices[device].model]; }
 
   // The route of least time for 1 MiB (latencies plus bytes over each link's bandwidth; ties by fewest links, then by
@@ -143,6 +144,14 @@ class Topology {
     route.channels = {channels, kind.channels};
     return route;
   }
+
+  // Are their links equal, and do they join the same switches and devices? Then routes from them, or to them, differ in
+  // the first channel, or the last one, alone.
+  bool linked_alike(DeviceId device, DeviceId other) const;
+  // Of devices that are linked alike: what stands in routes from (to) `other` where those from (to) `device` have this
+  // channel.
+  ChannelId first_channel(ChannelId channel, DeviceId device, DeviceId other) const;
+  ChannelId last_channel(ChannelId channel, DeviceId device, DeviceId other) const;
 
   // How fast data can come in at most, in GB/s: the sum over the channels that lead into a device, or from outside into
   // a node (its devices, and the switches that no other node's device is linked to).
@@ -193,7 +202,7 @@ class Topology {
   };
   // The routes to neighbouring destinations; null: not written yet. A kind is written before its channels are.
   struct Page {
-    static constexpr int size = 64;
+    static constexpr int size = 16;
     Array<std::atomic<const ChannelId*>, size> channels = {};
     Array<const Kind*, size> kinds = {};
   };
@@ -212,6 +221,7 @@ class Topology {
   };
   // Of what is linked to what.
   void set_neighbours(Vector<Vector<Neighbour>> neighbours);
+  DeviceId first_linked_alike(DeviceId device) const;  // itself, if none before it is
   void find_ways_once(DeviceId source, RoutesFrom& routes) const;
   void find_ways(DeviceId source, RoutesFrom& routes) const;
   std::shared_ptr<Ways> ways_to_switches(DeviceId source) const;
@@ -223,6 +233,7 @@ class Topology {
   Vector<Vector<Neighbour>> linked_switches_;  // [vertex]
   Vector<Vector<Neighbour>> arrivals_;         // [device]: the switches that lead to it
   std::shared_ptr<Vector<RoutesFrom>> routes_;
+  std::shared_ptr<const Vector<std::string>> channel_names_;  // the same for all parts of a large topology
 };
 
 // Throws InputError for anything that is not a valid fftopology/1, devices without a route between them included.

@@ -10,23 +10,12 @@ namespace {
 
 constexpr int none = -1;
 
-// The first device whose links lead to the same vertices and are equal: all devices of one switch. The routes of
-// these differ in the first channel alone.
-template <typename Neighbours>
-DeviceId first_linked_alike(const Neighbours& neighbours, const Vector<Channel>& channels, DeviceId source) {
-  const auto link = [&](const auto& next) {
-    const Channel& channel = channels[next.channel];
-    return std::tuple(next.vertex, channel.latency_us, channel.bandwidth_gb_per_s, channel.blocks_devices,
-                      channel.cpu_overhead_us, channel.cpu_overhead_ns_per_byte);
-  };
-  const auto& links = neighbours[source];
-  DeviceId first = source;
-  for (const auto& sibling : links.empty() ? links : neighbours[links[0].vertex])
-    if (const auto& others = neighbours[sibling.vertex];
-        sibling.vertex < first && std::equal(links.begin(), links.end(), others.begin(), others.end(),
-                                             [&](const auto& a, const auto& b) { return link(a) == link(b); }))
-      first = sibling.vertex;
-  return first;
+// By position among their links: the other device's channel.
+template <typename Links>
+ChannelId same_place(const Links& links, const Links& others, ChannelId channel) {
+  const auto found =
+      std::find_if(links.begin(), links.end(), [&](const auto& link) { return link.channel == channel; });
+  return others[static_cast<size_t>(found - links.begin())].channel;
 }
 
 double cost_over(double before, const Channel& channel) {
@@ -35,6 +24,35 @@ double cost_over(double before, const Channel& channel) {
 }
 
 }  // namespace
+
+bool Topology::linked_alike(DeviceId device, DeviceId other) const {
+  const auto same = [&](const Neighbour& a, const Neighbour& b) {
+    const auto link = [&](const Neighbour& next) {
+      const Channel& channel = channels[next.channel];
+      return std::tuple(next.vertex, channel.latency_us, channel.bandwidth_gb_per_s, channel.blocks_devices,
+                        channel.cpu_overhead_us, channel.cpu_overhead_ns_per_byte);
+    };
+    return link(a) == link(b);
+  };
+  return std::ranges::equal(neighbours_[device], neighbours_[other], same);
+}
+
+// All such devices are on one switch.
+DeviceId Topology::first_linked_alike(DeviceId device) const {
+  const Vector<Neighbour>& links = neighbours_[device];
+  DeviceId first = device;
+  for (const Neighbour& sibling : links.empty() ? links : neighbours_[links[0].vertex])
+    if (sibling.vertex < first && linked_alike(device, sibling.vertex)) first = sibling.vertex;
+  return first;
+}
+
+ChannelId Topology::first_channel(ChannelId channel, DeviceId device, DeviceId other) const {
+  return same_place(neighbours_[device], neighbours_[other], channel);
+}
+
+ChannelId Topology::last_channel(ChannelId channel, DeviceId device, DeviceId other) const {
+  return same_place(arrivals_[device], arrivals_[other], channel);
+}
 
 void Topology::find_ways_once(DeviceId source, RoutesFrom& routes) const {
   std::call_once(routes.once, [&] {
@@ -46,7 +64,7 @@ void Topology::find_ways_once(DeviceId source, RoutesFrom& routes) const {
 void Topology::find_ways(DeviceId source, RoutesFrom& routes) const {
   routes.pages = Vector<std::atomic<Page*>>(devices.size() / Page::size + 1);
   const Vector<Neighbour>& links = neighbours_[source];
-  const DeviceId alike = first_linked_alike(neighbours_, channels, source);
+  const DeviceId alike = first_linked_alike(source);
   if (alike == source) {
     routes.ways = ways_to_switches(source);
     return;

@@ -37,16 +37,20 @@ void CommunicationModel::transfer(DeviceId source, DeviceId destination, int64_t
   cost.beside.assign({{source, work}, {destination, work}});
 }
 
+void CommunicationModel::add_load(Loads& loads, ChannelId id, double share) const {
+  const Channel& channel = topology_.channels[id];
+  double& load = loads.ns_per_byte[id];
+  if (load == 0) loads.loaded.push_back(id);
+  load += share / channel.all_reduce_gb_per_s;
+  loads.blocks_devices = loads.blocks_devices || channel.blocks_devices;
+}
+
 void CommunicationModel::add_hop(Loads& loads, DeviceId from, DeviceId to, double share) const {
   const Route route = topology_.route(from, to);
   double latency_ns = 0;
   for (ChannelId id : route.channels) {
-    const Channel& channel = topology_.channels[id];
-    double& load = loads.ns_per_byte[id];
-    if (load == 0) loads.loaded.push_back(id);
-    load += share / channel.all_reduce_gb_per_s;
-    latency_ns += channel.all_reduce_latency_us * 1e3;
-    loads.blocks_devices = loads.blocks_devices || channel.blocks_devices;
+    add_load(loads, id, share);
+    latency_ns += topology_.channels[id].all_reduce_latency_us * 1e3;
   }
   loads.hop_latency_ns = std::max(loads.hop_latency_ns, latency_ns);
   if (!works_beside(route)) return;
@@ -55,6 +59,33 @@ void CommunicationModel::add_hop(Loads& loads, DeviceId from, DeviceId to, doubl
     beside.ns += route.cpu_overhead_us * 1e3;
     beside.ns_per_byte += share * route.cpu_overhead_ns_per_byte;
   }
+}
+
+void CommunicationModel::add_hops(Loads& loads, const Vector<DeviceId>& from, const Vector<DeviceId>& to,
+                                  double share) const {
+  const Route route = topology_.route(from[0], to[0]);
+  if (route.channels.size() < 2 || works_beside(route) || from.count() * to.count() == 1) {
+    for (const DeviceId one : from)
+      for (const DeviceId other : to) add_hop(loads, one, other, share);
+    return;
+  }
+  const auto from_count = static_cast<double>(from.size()), to_count = static_cast<double>(to.size());
+  double latency_us = 0, first_us = 0, last_us = 0;
+  for (const DeviceId one : from) {
+    const ChannelId first = topology_.first_channel(route.channels.front(), from[0], one);
+    add_load(loads, first, share * to_count);
+    first_us = std::max(first_us, topology_.channels[first].all_reduce_latency_us);
+  }
+  for (size_t c = 1; c + 1 < route.channels.size(); ++c) {
+    add_load(loads, route.channels[c], share * from_count * to_count);
+    latency_us += topology_.channels[route.channels[c]].all_reduce_latency_us;
+  }
+  for (const DeviceId other : to) {
+    const ChannelId last = topology_.last_channel(route.channels.back(), to[0], other);
+    add_load(loads, last, share * from_count);
+    last_us = std::max(last_us, topology_.channels[last].all_reduce_latency_us);
+  }
+  loads.hop_latency_ns = std::max(loads.hop_latency_ns, (first_us + latency_us + last_us) * 1e3);
 }
 
 void CommunicationModel::add_ring(Loads& loads, const Vector<DeviceId>& holders, double share) const {
@@ -97,12 +128,16 @@ void CommunicationModel::add_all_pairs(Loads& loads, const Vector<DeviceId>& hol
 
 // Of equally many holders on each node: all places of a node load alike, also if not all nodes are looked at.
 void CommunicationModel::add_all_pairs(Loads& loads, const Vector<Vector<DeviceId>>& nodes, double share) const {
-  const size_t count = nodes.size(), places = nodes[0].size();
-  for (const Vector<DeviceId>& node : nodes) add_all_pairs(loads, node, share);
+  const size_t count = nodes.size();
+  Vector<Vector<Vector<DeviceId>>> linked;  // [node]: its devices that are linked alike
+  for (const Vector<DeviceId>& node : nodes) {
+    add_all_pairs(loads, node, share);
+    linked.push_back(by_links(node));
+  }
   for (const auto& [shift, times] : shifts_of(count, most_nodes_exact))
     for (size_t n = 0; n < count; ++n)
-      for (size_t from = 0; from < places; ++from)
-        for (const DeviceId to : nodes[(n + shift) % count]) add_hop(loads, nodes[n][from], to, share * times);
+      for (const Vector<DeviceId>& from : linked[n])
+        for (const Vector<DeviceId>& to : linked[(n + shift) % count]) add_hops(loads, from, to, share * times);
 }
 
 // Each rank of a host adds up its part of the values, which goes on to its counterpart on the next host.
@@ -211,6 +246,19 @@ Vector<Vector<DeviceId>> CommunicationModel::by_node(const Vector<DeviceId>& hol
   return groups;
 }
 
+// Those that are linked alike.
+Vector<Vector<DeviceId>> CommunicationModel::by_links(const Vector<DeviceId>& holders) const {
+  Vector<Vector<DeviceId>> groups;
+  for (const DeviceId holder : holders) {
+    const auto alike = std::find_if(groups.begin(), groups.end(), [&](const Vector<DeviceId>& group) {
+      return topology_.linked_alike(group[0], holder);
+    });
+    if (alike == groups.end()) groups.push_back({holder});
+    else alike->push_back(holder);
+  }
+  return groups;
+}
+
 // Very many holders in runs of about the square root of their number, as the rows of a torus are. Nothing for fewer.
 Vector<Vector<DeviceId>> CommunicationModel::by_runs(const Vector<DeviceId>& holders) {
   constexpr size_t least = 64;
@@ -297,11 +345,6 @@ void CommunicationModel::collective(CollectiveKind kind, const Vector<DeviceId>&
     cost.uses.push_back({device_count_ + channel, at_least_one(size * ns_per_byte)});
 }
 
-void CommunicationModel::forget() {
-  for (auto& by_holders : shapes_) by_holders.clear();
-  broadcast_rings_.clear();
-}
-
 void CommunicationModel::leave_out(Vector<bool> channels) {
   left_out_ = std::move(channels);
   for (auto& by_holders : shapes_)
@@ -311,8 +354,9 @@ void CommunicationModel::leave_out(Vector<bool> channels) {
 }
 
 void CommunicationModel::remove_left_out(CollectiveShape& shape) const {
-  if (!left_out_.empty())
-    std::erase_if(shape.load_ns_per_byte, [&](const auto& load) { return left_out_[load.first]; });
+  if (left_out_.empty()) return;
+  std::erase_if(shape.load_ns_per_byte, [&](const auto& load) { return left_out_[load.first]; });
+  shape.load_ns_per_byte.shrink_to_fit();
 }
 
 void CommunicationModel::set_without_channels(CommunicationCost& cost, const CollectiveShape& shape,

@@ -61,8 +61,6 @@ class CommunicationModel {
   // long before it is on the last holder. In one of the rings, each of which enters a node at another GPU, the next
   // root comes just before this one, and so is the last to receive.
   void broadcasts(const Vector<DeviceId>& holders, double count, int64_t bytes, CommunicationCost& cost);
-  // What is known of collectives among some devices, which takes memory.
-  void forget();
   // From now on these [channel] are not among what collectives occupy, whose times are the same.
   void leave_out(Vector<bool> channels);
   void all_reduce(const Vector<DeviceId>& holders, int64_t bytes, CommunicationCost& cost) {
@@ -100,8 +98,12 @@ class CommunicationModel {
   void add_rings(Loads& loads, const Vector<Vector<DeviceId>>& groups, double share) const;
   CollectiveShape hierarchical(CollectiveKind kind, const Vector<Vector<DeviceId>>& groups);
   Vector<Vector<DeviceId>> by_node(const Vector<DeviceId>& holders) const;
+  Vector<Vector<DeviceId>> by_links(const Vector<DeviceId>& holders) const;
   static Vector<Vector<DeviceId>> by_runs(const Vector<DeviceId>& holders);
   void add_hop(Loads& loads, DeviceId from, DeviceId to, double share) const;
+  // Of devices that are linked alike, all to each of some others that are.
+  void add_hops(Loads& loads, const Vector<DeviceId>& from, const Vector<DeviceId>& to, double share) const;
+  void add_load(Loads& loads, ChannelId id, double share) const;
   void add_ring(Loads& loads, const Vector<DeviceId>& holders, double share) const;
   void add_tree(Loads& loads, const Vector<DeviceId>& holders, bool down, bool up) const;
   void add_all_pairs(Loads& loads, const Vector<DeviceId>& holders, double share) const;

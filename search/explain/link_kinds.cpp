@@ -14,23 +14,23 @@ std::string kind_of_end(const std::string& name) {
   return kind.empty() ? name : kind;
 }
 
-std::pair<std::string, std::string> ends_of(const Channel& channel) {
+std::pair<std::string, std::string> ends_of(const std::string& channel) {
   for (const std::string arrow : {" -> ", " <-> "}) {
-    const size_t at = channel.name.find(arrow);
+    const size_t at = channel.find(arrow);
     if (at == std::string::npos) continue;
-    std::pair<std::string, std::string> ends{kind_of_end(channel.name.substr(0, at)),
-                                             kind_of_end(channel.name.substr(at + arrow.size()))};
+    std::pair<std::string, std::string> ends{kind_of_end(channel.substr(0, at)),
+                                             kind_of_end(channel.substr(at + arrow.size()))};
     if (ends.first > ends.second) std::swap(ends.first, ends.second);
     return ends;
   }
-  return {channel.name, channel.name};
+  return {channel, channel};
 }
 
 }  // namespace
 
 LinkKinds::LinkKinds(const Topology& topology) {
-  for (const Channel& channel : topology.channels) {
-    const auto ends = ends_of(channel);
+  for (const ChannelId channel : topology.channels.indices()) {
+    const auto ends = ends_of(topology.channel_name(channel));
     const auto found = std::find(ends_.begin(), ends_.end(), ends);
     kind_of_.push_back(static_cast<int>(found - ends_.begin()));
     if (found != ends_.end()) continue;

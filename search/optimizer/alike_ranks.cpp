@@ -282,8 +282,7 @@ std::shared_ptr<const Replicas> with_stand_ins(const Problem& problem, const Par
   for (const auto& ranks_of : {ranks_of_tensors, ranks_of_context, ranks_of_experts}) {
     const Vector<Vector<DeviceId>> ranks = ranks_of(parallelism, problem.topology);
     if (ranks.count() == 1) continue;
-    const bool assumed =
-        how == StandIns::assumed && ranks_of == ranks_of_tensors && have_own_links(ranks, problem.topology);
+    const bool assumed = how == StandIns::assumed && have_own_links(ranks, problem.topology);
     if (!assumed && !evaluator) evaluator.emplace(one);
     Vector<int> firsts(ranks.size(), 1);
     firsts[0] = 0;

@@ -30,7 +30,7 @@ Vector<Vector<DeviceId>> ranks_of_experts(const Parallelism& parallelism, const 
 Vector<int> alike_ranks(const Vector<Vector<DeviceId>>& ranks, const Vector<DeviceId>& stand_ins,
                         const Strategy& strategy, Evaluator& evaluator);
 
-// How it is known which ranks of tensor parallelism do the same.
+// How it is known which ranks do the same.
 enum class StandIns {
   compared,
   assumed,  // all but the first do, where their routes from stage to stage share no link; else compared: for

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <bit>
+#include <map>
+#include <tuple>
 #include <utility>
 
 #include "common/hash.h"
@@ -139,10 +141,50 @@ uint64_t hash_of(std::initializer_list<double> numbers) {
   return hash;
 }
 
+// What collectives of parameters load, for all plans on a topology.
+class ParameterLoads {
+ public:
+  // Equal times, at sizes at which different algorithms may be the fastest, have equal hashes.
+  struct Load {
+    ChannelId channel;
+    uint64_t hash;
+  };
+
+  explicit ParameterLoads(const Topology& topology)
+      : device_count_(topology.devices.count()), hash_(topology.channels.size(), 0) {}
+
+  // `communication` is of the topology, and leaves nothing out.
+  const Vector<Load>& of(CollectiveKind kind, const Vector<DeviceId>& holders, CommunicationModel& communication) {
+    const auto [found, is_new] = known_.try_emplace({kind, holders});
+    if (!is_new) return found->second;
+    Vector<ChannelId> loaded;
+    CommunicationCost cost;
+    uint64_t number = 0;
+    for (const int64_t bytes : {int64_t{1} << 12, int64_t{1} << 20, int64_t{1} << 26, int64_t{1} << 32}) {
+      ++number;
+      communication.collective(kind, holders, bytes, cost);
+      for (const ResourceUse& use : cost.uses) {
+        const ChannelId channel = use.resource - device_count_;
+        if (channel < 0) continue;
+        if (hash_[channel] == 0) loaded.push_back(channel);
+        hash_[channel] = hash_step(hash_step(hash_[channel], number), static_cast<uint64_t>(use.occupancy));
+      }
+    }
+    for (const ChannelId channel : loaded) found->second.push_back({channel, std::exchange(hash_[channel], 0)});
+    return found->second;
+  }
+
+ private:
+  const int device_count_;
+  Vector<uint64_t> hash_;  // [channel]; all 0 between calls
+  std::map<std::pair<CollectiveKind, Vector<DeviceId>>, Vector<Load>> known_;
+};
+
 // [channel]: equal for channels with equal rates that parameters load equally, with each of their collectives. A
 // reduce-scatter loads them as an all-gather does.
 Vector<uint64_t> kinds_of_channels(const Parallelism& parallelism, const Topology& topology,
-                                   const Vector<Vector<DeviceId>>& groups, ParameterLoads& loads) {
+                                   const Vector<Vector<DeviceId>>& groups, ParameterLoads& loads,
+                                   CommunicationModel& communication) {
   Vector<uint64_t> kinds;
   for (const Channel& one : topology.channels)
     kinds.push_back(
@@ -162,7 +204,7 @@ Vector<uint64_t> kinds_of_channels(const Parallelism& parallelism, const Topolog
     for (const CollectiveKind kind : set.kinds) {
       ++number;
       for (const Vector<DeviceId>& holders : set.holders)
-        for (const auto& [channel, hash] : loads.of(kind, holders))
+        for (const auto& [channel, hash] : loads.of(kind, holders, communication))
           kinds[channel] = hash_step(hash_step(kinds[channel], number), hash);
     }
   return kinds;
@@ -172,15 +214,16 @@ Vector<uint64_t> kinds_of_channels(const Parallelism& parallelism, const Topolog
 class Comparison {
  public:
   Comparison(const Parallelism& parallelism, const Topology& topology, const Vector<Vector<DeviceId>>& groups,
-             const Exchanging& exchanging, ParameterLoads& loads)
-      : parallelism_(parallelism), topology_(topology), groups_(groups), exchanging_(exchanging), loads_(loads) {}
+             const Exchanging& exchanging, ParameterLoads& loads, CommunicationModel& communication)
+      : parallelism_(parallelism), topology_(topology), groups_(groups), exchanging_(exchanging), loads_(loads),
+        communication_(communication) {}
 
   bool alike(const Vector<Vector<DeviceId>>& sets) {
     for (const Vector<DeviceId>& set : sets)
       for (const int place : set.indices())
         if (topology_.devices[set[place]].model != topology_.devices[sets[0][place]].model) return false;
     if (sets[0].size() == 1) return true;  // nothing but parameters is moved
-    if (kinds_.empty()) kinds_ = kinds_of_channels(parallelism_, topology_, groups_, loads_);
+    if (kinds_.empty()) kinds_ = kinds_of_channels(parallelism_, topology_, groups_, loads_, communication_);
     Vector<int>& set_of = set_of_channels_;
     set_of.assign(topology_.channels.size(), -1);
     const int places = groups_[0].count() * parallelism_.groups_of_experts();
@@ -217,6 +260,7 @@ class Comparison {
   const Vector<Vector<DeviceId>>& groups_;
   const Exchanging& exchanging_;
   ParameterLoads& loads_;
+  CommunicationModel& communication_;
   Vector<uint64_t> kinds_;  // of channels
   Vector<int> set_of_channels_;
 };
@@ -251,52 +295,65 @@ FoldedPlan fold(const Parallelism& parallelism, const Graph& graph, const std::s
   return result;
 }
 
+// How many groups stand for all, and what collectives cost then.
+struct Fold {
+  int simulated;
+  std::shared_ptr<CommunicationModel> communication;
+};
+
 }  // namespace
 
-ParameterLoads::ParameterLoads(const Topology& topology)
-    : topology_(topology), communication_(topology), hash_(topology.channels.size(), 0) {}
+struct KnownFolds::State {
+  // All that the groups, what parameters load, and so folds follow from, but for the topology.
+  using Key = std::tuple<int, int, int, int, Vector<int>, int, int, bool, int, Exchanging>;
 
-const Vector<ParameterLoads::Load>& ParameterLoads::of(CollectiveKind kind, const Vector<DeviceId>& holders) {
-  const auto [found, is_new] = known_.try_emplace({kind, holders});
-  if (!is_new) return found->second;
-  Vector<ChannelId> loaded;
-  CommunicationCost cost;
-  uint64_t number = 0;
-  for (const int64_t bytes : {int64_t{1} << 12, int64_t{1} << 20, int64_t{1} << 26, int64_t{1} << 32}) {
-    ++number;
-    communication_.collective(kind, holders, bytes, cost);
-    for (const ResourceUse& use : cost.uses) {
-      const ChannelId channel = use.resource - topology_.devices.count();
-      if (channel < 0) continue;
-      if (hash_[channel] == 0) loaded.push_back(channel);
-      hash_[channel] = hash_step(hash_step(hash_[channel], number), static_cast<uint64_t>(use.occupancy));
-    }
+  std::shared_ptr<const Topology> topology;
+  ParameterLoads loads;
+  std::map<Key, std::optional<Fold>> folds;
+  std::map<Vector<bool>, std::shared_ptr<CommunicationModel>> without;  // by the channels that it leaves out
+};
+
+KnownFolds::KnownFolds(const Topology& topology)
+    : state_(new State{std::make_shared<const Topology>(topology), ParameterLoads(topology), {}, {}}) {}
+KnownFolds::~KnownFolds() = default;
+
+namespace {
+
+// The fewest groups that can stand for all of them.
+std::optional<Fold> find_fold(const Parallelism& parallelism, const Vector<Vector<DeviceId>>& groups,
+                              const Exchanging& exchanging, KnownFolds::State& known) {
+  const int data = parallelism.equal_parts(), least = parallelism.groups_of_experts();  // these exchange tokens
+  auto communication = std::make_shared<CommunicationModel>(*known.topology);
+  Comparison comparison(parallelism, *known.topology, groups, exchanging, known.loads, *communication);
+  for (int simulated = least; simulated < data; simulated += least) {
+    if (data % simulated != 0 || !comparison.alike(sets_of(groups, simulated))) continue;
+    const Vector<bool> images = comparison.images();
+    const auto [found, is_new] = known.without.try_emplace(images, std::move(communication));
+    if (is_new) found->second->leave_out(images);
+    return Fold{simulated, found->second};
   }
-  for (const ChannelId channel : loaded) found->second.push_back({channel, std::exchange(hash_[channel], 0)});
-  communication_.forget();
-  return found->second;
+  return std::nullopt;
 }
 
+}  // namespace
+
 std::optional<FoldedPlan> folded(const Parallelism& parallelism, const Graph& graph, const Topology& topology,
-                                 ParameterLoads& loads) {
-  const int data = parallelism.equal_parts();
-  const int least = parallelism.groups_of_experts();  // these exchange tokens
+                                 KnownFolds& known) {
+  const int data = parallelism.equal_parts(), least = parallelism.groups_of_experts();
   if (data == least || data % least != 0 || parallelism.synchronization == Synchronization::parameter_server)
     return std::nullopt;
   const Vector<Vector<DeviceId>> groups = data_parallel_groups(parallelism, topology);
-  const std::optional<Exchanging> exchanging = exchanging_places(parallelism, graph, topology, groups);
+  std::optional<Exchanging> exchanging = exchanging_places(parallelism, graph, topology, groups);
   if (!exchanging) return std::nullopt;
-  const auto whole = std::make_shared<const Topology>(topology);
-  Comparison comparison(parallelism, *whole, groups, *exchanging, loads);
-  for (int simulated = least; simulated < data; simulated += least) {
-    if (data % simulated != 0) continue;
-    const Vector<Vector<DeviceId>> sets = sets_of(groups, simulated);
-    if (!comparison.alike(sets)) continue;
-    const auto communication = std::make_shared<CommunicationModel>(*whole);
-    communication->leave_out(comparison.images());
-    return fold(parallelism, graph, whole, sets, communication);
-  }
-  return std::nullopt;
+  KnownFolds::State& state = known.state();
+  const auto [found, is_new] =
+      state.folds.try_emplace({parallelism.tensor, parallelism.context, parallelism.pipeline, parallelism.data,
+                               parallelism.stage_data, parallelism.expert, parallelism.of_expert(),
+                               is_sharded(parallelism.synchronization), parallelism.shard_group, *exchanging});
+  if (is_new) found->second = find_fold(parallelism, groups, *exchanging, state);
+  if (!found->second) return std::nullopt;
+  return fold(parallelism, graph, state.topology, sets_of(groups, found->second->simulated),
+              found->second->communication);
 }
 
 }  // namespace ff

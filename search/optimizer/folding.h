@@ -3,34 +3,24 @@
 // simulation of all devices.
 #pragma once
 
-#include <map>
 #include <memory>
 #include <optional>
-#include <utility>
 
 #include "search/cost/replicas.h"
 #include "search/optimizer/parallelism.h"
 
 namespace ff {
 
-// What collectives of parameters load, for all plans on a topology: many plans have them among the same devices. Not
-// thread-safe.
-class ParameterLoads {
+// What is known of earlier plans on one topology: many have the same groups. Not thread-safe.
+class KnownFolds {
  public:
-  // Equal times, at sizes at which different algorithms may be the fastest, have equal hashes.
-  struct Load {
-    ChannelId channel;
-    uint64_t hash;
-  };
-
-  explicit ParameterLoads(const Topology& topology);
-  const Vector<Load>& of(CollectiveKind kind, const Vector<DeviceId>& holders);
+  explicit KnownFolds(const Topology& topology);
+  ~KnownFolds();
+  struct State;
+  State& state() { return *state_; }
 
  private:
-  const Topology& topology_;
-  CommunicationModel communication_;
-  Vector<uint64_t> hash_;  // [channel]; all 0 between calls
-  std::map<std::pair<CollectiveKind, Vector<DeviceId>>, Vector<Load>> known_;
+  std::unique_ptr<State> state_;
 };
 
 struct FoldedPlan {
@@ -43,9 +33,9 @@ struct FoldedPlan {
 // With as few groups as can stand for all of them. Nothing where that is all of them: groups of different devices or
 // links; groups whose transfers share a link; collectives that load one group's links in another way than another's;
 // operators that read samples of other groups (batch normalization), but those that split the experts, which are
-// simulated together; parameter servers. `parallelism`, its data-parallel degree included, is that of plan_of; `loads`
-// are those on this topology.
+// simulated together; parameter servers. `parallelism`, its data-parallel degree included, is that of plan_of; `known`
+// is of this topology.
 std::optional<FoldedPlan> folded(const Parallelism& parallelism, const Graph& graph, const Topology& topology,
-                                 ParameterLoads& loads);
+                                 KnownFolds& known);
 
 }  // namespace ff

@@ -65,8 +65,8 @@ void write_trace(const std::string& path, Evaluator& evaluator, const Evaluator:
     for (const DeviceId d : topology.devices.indices())
       if (const std::string name = row_name(evaluator.problem(), d); !name.empty()) name_row(devices, d, name);
     for (const ChannelId c : topology.channels.indices()) {
-      name_row(links, c, topology.channels[c].name);
-      if (details.costs.separate_parameters) name_row(parameter_links, c, topology.channels[c].name);
+      name_row(links, c, topology.channel_name(c));
+      if (details.costs.separate_parameters) name_row(parameter_links, c, topology.channel_name(c));
     }
     for (const int t : details.tasks.tasks.indices()) {
       const Task& task = details.tasks.tasks[t];

@@ -1,6 +1,9 @@
 #include "search/settings/estimate.h"
 
 #include <algorithm>
+#include <numeric>
+#include <optional>
+#include <utility>
 
 #include "common/task_graph/issue_order.h"
 
@@ -38,14 +41,14 @@ int64_t kept_for_backward(const TaskGraph& tasks, const MemoryPlan& plan) {
 }  // namespace
 
 ShapeCosts costs_of_shape(const Parallelism& parallelism, const Graph& graph, const Topology& topology,
-                          const CostOptions& costs, ParameterLoads& loads, StandIns stand_ins) {
+                          const CostOptions& costs, KnownFolds& folds, StandIns stand_ins) {
   ShapeCosts result;
-  const SimulatedSettings settings(parallelism, graph, topology, costs, {}, &loads, stand_ins);
+  const SimulatedSettings settings(parallelism, graph, topology, costs, {}, &folds, stand_ins);
   SimulatedSettings::Iteration one(settings, 1);
   const Evaluator::Details details = one.evaluator().simulated(settings.strategy());
   if (stand_ins == StandIns::assumed &&
       !have_own_transfers(details.tasks, details.strategy, one.evaluator().builder().edges(), settings.replicas()))
-    return costs_of_shape(parallelism, graph, topology, costs, loads, StandIns::compared);
+    return costs_of_shape(parallelism, graph, topology, costs, folds, StandIns::compared);
   result.makespan = details.timeline.makespan;
   const Topology& simulated = settings.topology();
   const Vector<int> layer_of = layer_or_none_of_operators(graph);
@@ -72,9 +75,9 @@ ShapeCosts costs_of_shape(const Parallelism& parallelism, const Graph& graph, co
       static_cast<Nanoseconds>(share_of_equal_layers(busy, alike, simulated) * static_cast<double>(result.busy));
   result.busiest = result.computing = *std::max_element(busy.begin(), busy.end());
   // Sharded gradients are reduced, and sharded parameters gathered, for each micro-batch.
-  if (parallelism.synchronization == Synchronization::sharded_gradients ||
-      parallelism.synchronization == Synchronization::sharded_parameters)
-    result.busiest = std::max(result.busiest, *std::max_element(synchronizing.begin(), synchronizing.end()));
+  if (shards_gradients(parallelism.synchronization))
+    result.synchronizing = *std::max_element(synchronizing.begin(), synchronizing.end());
+  result.busiest = std::max(result.busiest, result.synchronizing);
   const Vector<int> issued = on_demand_issue_order(details.tasks, tasks_by_start(details.tasks, details.timeline));
   const MemoryModel::Needs needs =
       one.evaluator().memory_model().needs(details.strategy, details.tasks, issued, TransferBuffers::on_demand);
@@ -95,6 +98,80 @@ ShapeCosts costs_of_shape(const Parallelism& parallelism, const Graph& graph, co
   for (const DeviceId device : result.stage.indices())
     result.capacity.push_back(simulated.model_of(device).memory_bytes);
   return result;
+}
+
+namespace {
+
+double busy(const StageCosts& stage) { return stage.busy_with(stage.layers); }
+
+// With so many more layers than the second has, of which the first has one less.
+template <typename Number>
+Number extrapolated(Number first, Number second, double further) {
+  return second + static_cast<Number>(further * static_cast<double>(second - first));
+}
+
+// [stage]: how many layers it has. Of plans with equally many, `second` with one more than `first`.
+ShapeCosts extrapolated(const ShapeCosts& first, ShapeCosts second, const Vector<int>& of_stage) {
+  const int with = second.stages[0].layers, stages = of_stage.count();
+  const double further = std::accumulate(of_stage.begin(), of_stage.end(), 0) - with * stages,
+               most = *std::max_element(of_stage.begin(), of_stage.end()) - with;
+  second.makespan = extrapolated(first.makespan, second.makespan, further / stages);
+  second.busy = extrapolated(first.busy, second.busy, further / stages);
+  second.synchronizing = extrapolated(first.synchronizing, second.synchronizing, most);
+  for (const DeviceId device : second.stage.indices()) {
+    const int more = of_stage[second.stage[device]] - with;
+    second.one[device] = extrapolated(first.one[device], second.one[device], more);
+    second.further[device] = extrapolated(first.further[device], second.further[device], more);
+  }
+  double computing = 0;
+  for (const int s : of_stage.indices()) {
+    const double of_layer = busy(second.stages[s]) - busy(first.stages[s]);
+    second.stages[s] = {of_stage[s], of_layer, busy(second.stages[s]) - with * of_layer};
+    computing = std::max(computing, busy(second.stages[s]));
+  }
+  second.computing = static_cast<Nanoseconds>(computing);
+  second.busiest = std::max(second.computing, second.synchronizing);
+  return second;
+}
+
+bool same_devices(const ShapeCosts& a, const ShapeCosts& b) {
+  const auto simulated = [](int64_t x, int64_t y) { return (x > 0) == (y > 0); };
+  return a.stage == b.stage && std::ranges::equal(a.one, b.one, simulated);
+}
+
+}  // namespace
+
+namespace {
+
+// As many layers as are known from (parallelism.h), and one more for each stage.
+std::optional<std::pair<const Graph*, const Graph*>> few_layers(const Parallelism& parallelism, FewerLayers& layers,
+                                                                const Vector<int>& of_stage) {
+  const int stages = parallelism.pipeline, few = stages > 2 ? 1 : stages == 2 ? 2 : 3;
+  constexpr int least_saved = 1;
+  if (!parallelism.layers.empty() || parallelism.recompute_layers > 0 ||
+      *std::min_element(of_stage.begin(), of_stage.end()) < few + few + 1 + least_saved)
+    return std::nullopt;
+  const Graph *const first = layers.with(few * stages), *const second = layers.with((few + 1) * stages);
+  if (!first || !second) return std::nullopt;
+  // Buckets of several layers hide behind further layers, which few layers do not show.
+  const int64_t bucket = conventions_of(parallelism, layers.graph().batch_size).bucket_elements;
+  const int64_t of_layer = (second->parameter_count() - first->parameter_count()) / stages;
+  if (overlaps_reductions(parallelism) && of_layer / parallelism.tensor / parallelism.expert < bucket)
+    return std::nullopt;
+  return std::pair(first, second);
+}
+
+}  // namespace
+
+ShapeCosts costs_of_shape(const Parallelism& parallelism, FewerLayers& layers, const Topology& topology,
+                          const CostOptions& costs, KnownFolds& folds) {
+  const Vector<int> of_stage = layers_of_stages(parallelism, transformer_layers(layers.graph()).count());
+  if (const auto few = few_layers(parallelism, layers, of_stage)) {
+    const ShapeCosts first = costs_of_shape(parallelism, *few->first, topology, costs, folds);
+    ShapeCosts second = costs_of_shape(parallelism, *few->second, topology, costs, folds);
+    if (same_devices(first, second)) return extrapolated(first, std::move(second), of_stage);
+  }
+  return costs_of_shape(parallelism, layers.graph(), topology, costs, folds);
 }
 
 ShapeCosts with_layers(ShapeCosts costs, const Vector<int>& of_stage) {

@@ -57,11 +57,11 @@ int micro_batches_of(const Parallelism& completed, const Graph& graph) {
 }
 
 SettingsPrediction predict_settings(const Parallelism& parallelism, const Graph& graph, const Topology& topology,
-                                    const CostOptions& costs, Extrapolation extrapolation, ParameterLoads* loads,
+                                    const CostOptions& costs, Extrapolation extrapolation, KnownFolds* folds,
                                     Nanoseconds longest) {
   SettingsPrediction result;
   const Parallelism own = result.parallelism = completed(parallelism, graph, topology);
-  const SimulatedSettings settings(own, graph, topology, costs, {}, loads);
+  const SimulatedSettings settings(own, graph, topology, costs, {}, folds);
   const auto sample = simulated_micro_batches(settings, own, micro_batches_of(own, graph), extrapolation);
   result.exact = sample->exact();
   result.extrapolated = sample->further() > 0;

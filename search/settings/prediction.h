@@ -25,12 +25,12 @@ Parallelism completed(Parallelism parallelism, const Graph& graph, const Topolog
 int micro_batches_of(const Parallelism& completed, const Graph& graph);
 
 // In 1F1B order. Micro-batches that follow from others are not simulated, and memory is what a few need, with further
-// preallocated buffers. `graph` has the samples of an iteration, `loads` are those on the topology (SimulatedSettings).
+// preallocated buffers. `graph` has the samples of an iteration, `folds` are those on the topology (SimulatedSettings).
 // Of a plan that takes longer than `longest` memory is not computed.
 // Throws InputError as plan_of does.
 SettingsPrediction predict_settings(const Parallelism& parallelism, const Graph& graph, const Topology& topology,
                                     const CostOptions& costs, Extrapolation extrapolation = Extrapolation::exact,
-                                    ParameterLoads* loads = nullptr,
+                                    KnownFolds* folds = nullptr,
                                     Nanoseconds longest = std::numeric_limits<Nanoseconds>::max());
 
 // What a device of a stage does in an iteration: times that its compute tasks and the collectives that it takes part in

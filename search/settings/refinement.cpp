@@ -17,7 +17,7 @@ std::optional<SettingsPrediction> predicted_if_it_fits(const Parallelism& parall
   try {
     ++simulated;
     SettingsPrediction found = predict_settings(parallelism, refinement.graph, refinement.topology, refinement.costs,
-                                                Extrapolation::steady, &refinement.loads);
+                                                Extrapolation::steady, &refinement.folds);
     if (found.fits()) return found;
   } catch (const InputError&) {
   } catch (const MachineError&) {  // this machine has no memory for it

@@ -13,7 +13,7 @@ struct SettingsRefinement {
   const Graph& graph;
   const Topology& topology;
   const CostOptions& costs;
-  ParameterLoads& loads;  // on this topology
+  KnownFolds& folds;  // on this topology
   // What may change:
   bool borders = true, chunks = true, recomputation = true, overlap = true, gathers = true, groups = true;
   std::function<bool()> ended;  // no time is left, or the user stops it

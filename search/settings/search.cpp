@@ -42,8 +42,8 @@ class SettingsSearch {
  public:
   SettingsSearch(const Graph& graph, const Topology& topology, const CostOptions& costs,
                  const SettingsSearchOptions& options, const std::atomic<bool>& stop)
-      : graph_(graph), topology_(topology), costs_(costs), options_(options), stop_(stop), loads_(topology),
-        layers_(transformer_layers(graph).count()), node_size_(most_devices_of_node(topology)) {
+      : graph_(graph), topology_(topology), costs_(costs), options_(options), stop_(stop), folds_(topology),
+        fewer_layers_(graph), layers_(transformer_layers(graph).count()), node_size_(most_devices_of_node(topology)) {
     for (const Operator& op : graph.operators)
       if (const int d = experts_dimension(*op.definition); d >= 0) experts_ = op.definition->dimensions()[d].size;
   }
@@ -378,7 +378,7 @@ class SettingsSearch {
     std::optional<ShapeCosts>& costs = shapes_[shape];
     const auto begin = std::chrono::steady_clock::now();
     try {
-      costs = costs_of_shape(own, graph_, topology_, costs_, loads_);
+      costs = costs_of_shape(own, fewer_layers_, topology_, costs_, folds_);
       ++result_.estimated;
     } catch (const InputError& error) {
       refused_ = error.what();
@@ -497,7 +497,7 @@ class SettingsSearch {
     std::optional<SettingsPrediction> found;
     const auto begin = std::chrono::steady_clock::now();
     try {
-      found = predict_settings(node.parallelism, graph_, topology_, costs_, Extrapolation::steady, &loads_, longest());
+      found = predict_settings(node.parallelism, graph_, topology_, costs_, Extrapolation::steady, &folds_, longest());
     } catch (const InputError& error) {  // chunks
       refused_ = error.what();
       return;
@@ -551,7 +551,7 @@ class SettingsSearch {
         graph_,
         topology_,
         costs_,
-        loads_,
+        folds_,
         !given("layers"),
         !given("layers") && !given("vp"),
         !given("recompute") && !given("recompute_layers") && options_.pinned.framework != "fsdp",
@@ -592,7 +592,8 @@ class SettingsSearch {
   const CostOptions& costs_;
   const SettingsSearchOptions& options_;
   const std::atomic<bool>& stop_;
-  ParameterLoads loads_;
+  KnownFolds folds_;
+  FewerLayers fewer_layers_;
   const std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
   const int layers_, node_size_;  // devices of the largest node
   int64_t experts_ = 1;

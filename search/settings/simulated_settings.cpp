@@ -12,12 +12,12 @@ namespace {
 
 // Of one micro-batch.
 FoldedPlan plan_of_some(const Parallelism& parallelism, const Graph& graph, const Topology& topology,
-                        ParameterLoads* loads) {
-  std::optional<ParameterLoads> own_loads;
-  if (!loads) loads = &own_loads.emplace(topology);
+                        KnownFolds* folds) {
+  std::optional<KnownFolds> own_folds;
+  if (!folds) folds = &own_folds.emplace(topology);
   Parallelism own = parallelism;
   Graph of_one = with_batch_size(graph, own.micro_batch * own.data, "graph");
-  if (std::optional<FoldedPlan> found = folded(own, of_one, topology, *loads)) return *std::move(found);
+  if (std::optional<FoldedPlan> found = folded(own, of_one, topology, *folds)) return *std::move(found);
   FoldedPlan all{std::move(of_one), topology, {}, nullptr};
   all.plan = plan_of(own, all.graph, all.topology);
   return all;
@@ -42,9 +42,9 @@ GraphAndTopology files_of(const FoldedPlan& plan, int micro_batches) {
 
 SimulatedSettings::SimulatedSettings(const Parallelism& parallelism, const Graph& graph, const Topology& topology,
                                      const CostOptions& costs, const std::optional<Vector<std::string>>& recompute,
-                                     ParameterLoads* loads, StandIns stand_ins)
+                                     KnownFolds* folds, StandIns stand_ins)
     : costs_(with_conventions(costs, parallelism, graph.batch_size)),
-      plan_(plan_of_some(parallelism, graph, topology, loads)), strategy_(std::move(plan_.plan.strategy)),
+      plan_(plan_of_some(parallelism, graph, topology, folds)), strategy_(std::move(plan_.plan.strategy)),
       simulated_(parallelism) {
   if (plan_.replicas) simulated_ = simulated_.part(plan_.replicas->count);
   if (recompute) plan_.plan.settings.recompute = *recompute;

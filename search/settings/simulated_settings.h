@@ -17,10 +17,10 @@ namespace ff {
 class SimulatedSettings {
  public:
   // `parallelism` has its data-parallel degree and its micro-batch. `recompute`: other patterns than the settings say.
-  // `loads`: of this topology, to be quicker. Throws InputError as plan_of does.
+  // `folds`: of this topology, to be quicker. Throws InputError as plan_of does.
   SimulatedSettings(const Parallelism& parallelism, const Graph& graph, const Topology& topology,
                     const CostOptions& costs, const std::optional<Vector<std::string>>& recompute = {},
-                    ParameterLoads* loads = nullptr, StandIns stand_ins = StandIns::compared);
+                    KnownFolds* folds = nullptr, StandIns stand_ins = StandIns::compared);
 
   const Strategy& strategy() const { return strategy_; }  // of one micro-batch
   const Topology& topology() const { return plan_.topology; }

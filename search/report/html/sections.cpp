@@ -289,7 +289,7 @@ Vector<int> shown_resources(const Analysis& analysis, bool devices, int most) {
 
 std::string resource_name(const Topology& topology, const TaskCosts& costs, int resource) {
   if (costs.is_device(resource)) return "device " + std::to_string(resource) + " " + topology.devices[resource].name;
-  return topology.channels[costs.channel_of(resource)].name +
+  return topology.channel_name(costs.channel_of(resource)) +
          (costs.is_parameter_channel(resource) ? ", parameters" : "");
 }
 

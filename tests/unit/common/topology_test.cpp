@@ -128,14 +128,39 @@ TEST_CASE("every route leads from its source to its destination, link by link") 
         std::string at = topology.devices[source].name;
         double latency_us = 0;
         for (const ChannelId id : route.channels) {
-          const Channel& channel = topology.channels[id];
-          if (channel.name.rfind(at + arrow, 0) != 0) FAIL("from " << at << ": " << channel.name);
-          at = channel.name.substr(at.size() + arrow.size());
-          latency_us += channel.latency_us;
+          const std::string& name = topology.channel_name(id);
+          if (name.rfind(at + arrow, 0) != 0) FAIL("from " << at << ": " << name);
+          at = name.substr(at.size() + arrow.size());
+          latency_us += topology.channels[id].latency_us;
         }
         if (at != topology.devices[destination].name || std::abs(latency_us - route.latency_us) > 1e-9)
           FAIL("route from " << source << " to " << destination << " ends at " << at << " after " << latency_us);
       }
+  }
+}
+
+TEST_CASE("routes of devices that are linked alike differ in their ends alone") {
+  for (const std::string name : {"k80-16x4", "dgx-a100-2", "dgx-h100-8"}) {
+    INFO(name);
+    const Topology topology = committed_topology(name);
+    int compared = 0;
+    for (const DeviceId a : topology.devices.indices())
+      for (const DeviceId b : topology.devices.indices()) {
+        if (a == b || !topology.linked_alike(a, b)) continue;
+        for (const DeviceId other : topology.devices.indices()) {
+          if (other == a || other == b) continue;
+          const auto channels = [&](DeviceId from, DeviceId to) {
+            const std::span<const ChannelId> route = topology.route(from, to).channels;
+            return Vector<ChannelId>(route.begin(), route.end());
+          };
+          Vector<ChannelId> from = channels(a, other), to = channels(other, a);
+          from.front() = topology.first_channel(from.front(), a, b);
+          to.back() = topology.last_channel(to.back(), a, b);
+          if (from != channels(b, other) || to != channels(other, b)) FAIL(a << ", " << b << " and " << other);
+          ++compared;
+        }
+      }
+    CHECK(compared > 0);
   }
 }
 
@@ -177,9 +202,10 @@ TEST_CASE("a torus joins each node to the next in every dimension") {
             torus(count, shape) + "}",
         "t.json"));
     std::multiset<std::string> names;
-    for (const Channel& channel : topology.channels) {
-      if (channel.name.find("core") != std::string::npos) continue;
-      std::string name = channel.name;  // "chip0.router -> chip1.router" as "0 -> 1"
+    for (const ChannelId channel : topology.channels.indices()) {
+      std::string name = topology.channel_name(channel);
+      if (name.find("core") != std::string::npos) continue;
+      // "chip0.router -> chip1.router" as "0 -> 1"
       for (const std::string part : {"chip", "chip", ".router", ".router"}) name.erase(name.find(part), part.size());
       names.insert(name);
     }

@@ -15,8 +15,8 @@ namespace ff {
 namespace {
 
 std::optional<FoldedPlan> folded_plan(const Parallelism& parallelism, const Graph& graph, const Topology& topology) {
-  ParameterLoads loads(topology);
-  return folded(parallelism, graph, topology, loads);
+  KnownFolds folds(topology);
+  return folded(parallelism, graph, topology, folds);
 }
 
 // What one device does, and when.

@@ -258,7 +258,7 @@ TEST_CASE("plans are refined by chunks of one layer, with the embedding alone") 
   const Graph graph = graph_of_config(config, 16, 2048);
   const Topology topology = committed_topology("dgx-a100-1");
   const CostOptions costs = analytic_bf16_adamw();
-  ParameterLoads loads(topology);
+  KnownFolds folds(topology);
   const Parallelism settings{.tensor = 2, .pipeline = 4, .data = 1, .micro_batch = 1};
   Parallelism alone = settings;
   alone.chunks = 2;
@@ -268,7 +268,7 @@ TEST_CASE("plans are refined by chunks of one layer, with the embedding alone") 
   REQUIRE(static_cast<double>(expected.makespan) < 0.99 * static_cast<double>(plain.makespan));
   int64_t simulated = 0;
   const auto refine = [&](bool chunks) {
-    return refined(plain, {graph, topology, costs, loads, false, chunks, false, false, false, false, never}, simulated);
+    return refined(plain, {graph, topology, costs, folds, false, chunks, false, false, false, false, never}, simulated);
   };
   CHECK(refine(false).parallelism == plain.parallelism);
   CHECK(simulated == 0);
@@ -454,14 +454,14 @@ TEST_CASE("stages that compute more get fewer layers, and no more is recomputed 
   const CostOptions costs = analytic_bf16_adamw();
   const Graph graph = load_graph(FF_SOURCE_DIR "/graphs/gpt2-small.json", 64);
   const Topology topology = half_of_it_slow();
-  ParameterLoads loads(topology);
+  KnownFolds folds(topology);
   const SettingsPrediction even =
       predict_settings({.tensor = 1, .pipeline = 2, .data = 4, .micro_batch = 2, .recompute = Recomputation::full},
                        graph, topology, costs);
   REQUIRE(even.fits());
   int64_t simulated = 0;
   const SettingsPrediction better =
-      refined(even, {graph, topology, costs, loads, true, false, true, false, true, false, never}, simulated);
+      refined(even, {graph, topology, costs, folds, true, false, true, false, true, false, never}, simulated);
   CHECK(better.fits());
   CHECK(static_cast<double>(better.makespan) < 0.9 * static_cast<double>(even.makespan));
   REQUIRE(better.parallelism.layers.size() == 2);
@@ -470,7 +470,7 @@ TEST_CASE("stages that compute more get fewer layers, and no more is recomputed 
   CHECK(better.parallelism.recompute_layers == 1);  // there is memory for all others
   CHECK(simulated > 0);
   const SettingsPrediction kept =
-      refined(even, {graph, topology, costs, loads, false, false, false, false, true, false, never}, simulated);
+      refined(even, {graph, topology, costs, folds, false, false, false, false, true, false, never}, simulated);
   CHECK(kept.parallelism == even.parallelism);
   // What the stages do adds up to less than the iteration.
   const Vector<StageTimes> stages = stage_times(better.parallelism, graph, topology, costs);
@@ -563,14 +563,14 @@ TEST_CASE("gradients are reduced with or after backward, as is faster") {
   const CostOptions costs = analytic_bf16_adamw();
   const Graph graph = load_graph(FF_SOURCE_DIR "/graphs/gpt2-small.json", 64);
   const Topology topology = committed_topology("dgx-a100-2");
-  ParameterLoads loads(topology);
+  KnownFolds folds(topology);
   for (const bool overlaps : {false, true}) {
     const SettingsPrediction plan =
         predict_settings({.tensor = 1, .pipeline = 1, .data = 16, .micro_batch = 4, .overlaps_reductions = overlaps},
                          graph, topology, costs);
     int64_t simulated = 0;
     const SettingsPrediction better =
-        refined(plan, {graph, topology, costs, loads, false, false, false, true, true, false, never}, simulated);
+        refined(plan, {graph, topology, costs, folds, false, false, false, true, true, false, never}, simulated);
     CHECK(simulated == 1);
     CHECK(overlaps_reductions(better.parallelism));  // one stage: nothing is delayed
     CHECK((overlaps || better.makespan < plan.makespan));
