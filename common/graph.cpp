@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <map>
+#include <mutex>
 #include <set>
+#include <tuple>
 
 namespace ff {
 namespace {
@@ -333,21 +335,66 @@ Json Graph::file() const {
 }
 
 Graph parse_graph(const JsonPlace& place, int64_t batch_size, DataType activation_type) {
-  return GraphParser(place, batch_size, activation_type).parse();
+  Graph graph = GraphParser(place, batch_size, activation_type).parse();
+  graph.variants = std::make_shared<GraphVariants>();
+  return graph;
 }
+// With other batches and types. A search asks for the same ones again and again, and reading takes longer than copying.
+struct GraphVariants {
+  using Key = std::tuple<std::shared_ptr<const Json>, int64_t, DataType>;
+  static constexpr int most_operators = 50'000;  // in all, some hundred megabytes
+
+  std::mutex mutex;
+  std::map<Key, std::shared_ptr<const Graph>> known;  // without variants of their own
+  int operators = 0;
+  // By the source and its new optimizer.
+  std::map<std::pair<std::shared_ptr<const Json>, std::string>, std::shared_ptr<const Json>> with_optimizer;
+};
+
 void set_optimizer(Graph& graph, const OptimizerSettings& optimizer) {
   graph.optimizer = optimizer;
-  auto source = std::make_shared<Json>(*graph.source);
-  (*source)["optimizer"] = optimizer_to_json(optimizer);
-  graph.source = std::move(source);
+  const Json text = optimizer_to_json(optimizer);
+  const std::lock_guard lock(graph.variants->mutex);
+  std::shared_ptr<const Json>& source = graph.variants->with_optimizer[{graph.source, text.dump()}];
+  if (!source) {
+    auto changed = std::make_shared<Json>(*graph.source);
+    (*changed)["optimizer"] = text;
+    source = std::move(changed);
+  }
+  graph.source = source;
 }
+
+namespace {
+
+Graph variant(const Graph& graph, int64_t batch_size, DataType type, const std::string& place) {
+  const GraphVariants::Key key{graph.source, batch_size, type};
+  GraphVariants& variants = *graph.variants;
+  std::shared_ptr<const Graph> found;
+  {
+    const std::lock_guard lock(variants.mutex);
+    if (const auto known = variants.known.find(key); known != variants.known.end()) found = known->second;
+  }
+  if (!found) {
+    Graph read = parse_graph(JsonPlace(graph.source, place), batch_size, type);
+    read.variants = nullptr;
+    found = std::make_shared<const Graph>(std::move(read));
+    const std::lock_guard lock(variants.mutex);
+    if (variants.operators > GraphVariants::most_operators) variants.known.clear(), variants.operators = 0;
+    if (variants.known.emplace(key, found).second) variants.operators += found->operators.count();
+  }
+  Graph result = *found;
+  result.variants = graph.variants;
+  return result;
+}
+
+}  // namespace
 
 Graph with_batch_size(const Graph& graph, int64_t batch_size, const std::string& place) {
   if (batch_size == graph.batch_size) return graph;
-  return parse_graph(JsonPlace(graph.source, place), batch_size, graph.activation_type);
+  return variant(graph, batch_size, graph.activation_type, place);
 }
 Graph with_activation_type(const Graph& graph, DataType type) {
-  return parse_graph(JsonPlace(graph.source, "graph"), graph.batch_size, type);
+  return variant(graph, graph.batch_size, type, "graph");
 }
 Graph load_graph(const std::string& path, int64_t batch_size) { return parse_graph(read_json_file(path), batch_size); }
 

@@ -53,6 +53,8 @@ struct Parameter {
   Vector<std::pair<OperatorId, int>> uses;  // (operator, which of its parameters)
 };
 
+struct GraphVariants;
+
 struct Graph {
   std::string name;
   int64_t batch_size = 0;
@@ -64,6 +66,7 @@ struct Graph {
   Vector<OperatorId> losses;
   std::optional<OptimizerSettings> optimizer;  // empty: the file does not say
   std::shared_ptr<const Json> source;          // what was read, but for the batch size
+  std::shared_ptr<GraphVariants> variants;     // of the same source, as they were asked for
 
   Indices operator_ids() const { return operators.indices(); }
   // Does `op` compute a gradient of its input in backward?

@@ -344,8 +344,9 @@ class SettingsSearch {
   // of stages.
   void add_bounded(const Vector<Parallelism>& shapes) {
     const ShapeCosts* known = nullptr;
-    for (const Parallelism& shape : shapes)
-      if ((known = costs_of(shape))) break;
+    for (const bool overlaps : {false, true})  // few layers tell little of what overlaps (estimate.h)
+      for (const Parallelism& shape : shapes)
+        if (!known && overlaps_reductions(shape) == overlaps) known = costs_of(shape);
     if (!known) return;
     for (const Parallelism& shape : shapes) {
       const Vector<int> of_stage = chunks(shape);

@@ -155,3 +155,26 @@ TEST_CASE("vgg16 has the parameters and the work of configuration D") {
   // Sze et al. 2017, table II: 15.5 G multiply-adds.
   CHECK(forward_gflop_per_sample(graph) == Approx(2 * 15.5).epsilon(0.01));
 }
+
+// They are kept, by what was read, the batch and the type.
+TEST_CASE("a graph with another batch, type or optimizer is the same however often it is asked for") {
+  const Graph graph = load_graph(FF_SOURCE_DIR "/graphs/gpt2-small.json", 16);
+  const auto embedded = [](const Graph& of) { return of.tensors[of.operators[0].outputs[0]]; };
+  for (int again = 0; again < 2; ++again) {
+    const Graph larger = with_batch_size(graph, 32, "larger"), bf16 = with_activation_type(larger, DataType::bf16);
+    CHECK(larger.batch_size == 32);
+    CHECK(embedded(larger).shape[0] == 32);
+    CHECK(bf16.batch_size == 32);
+    CHECK(embedded(bf16).type == DataType::bf16);
+    CHECK(with_batch_size(bf16, 16, "smaller").activation_type == DataType::bf16);
+    CHECK(embedded(with_activation_type(bf16, DataType::f32)).type == DataType::f32);
+    for (const double rate : {0.5, 0.25}) {
+      Graph other = graph;
+      set_optimizer(other, {.learning_rate = rate});
+      CHECK(with_batch_size(other, 32, "larger").optimizer->learning_rate == rate);
+      CHECK(with_batch_size(other, 32, "larger").file()["optimizer"] == other.file()["optimizer"]);
+    }
+    CHECK_FALSE(with_batch_size(graph, 32, "larger").optimizer);
+  }
+  CHECK_THROWS_AS(with_batch_size(graph, int64_t{1} << 33, "too large"), InputError);
+}
