@@ -29,6 +29,7 @@ import csv
 import json
 import math
 import pathlib
+import re
 import statistics
 import subprocess
 import sys
@@ -37,6 +38,10 @@ import threading
 
 UNKNOWN = "?"
 SHARDING = {"": "none", "0": "none", "1": "optimizer", "2": "gradients", "3": "parameters"}
+PRESETS = {"a100": "dgx-a100-80gb", "a800": "dgx-a800", "h100": "dgx-h100", "h800": "dgx-h800", "h200": "hgx-h200"}
+REQUIRED = ("id", "source_file", "gpu", "gpu_mem_gb", "gpus", "framework", "model", "layers", "hidden", "heads", "ffn",
+            "vocab", "seq", "gbs", "precision", "status", "usable_untuned")
+YES, NO = ("1", "on", "yes", "true"), ("0", "off", "no", "false")
 
 OF_ROWS = ("etp", "reduce", "overlap_grad_reduce", "tp_comm_overlap", "tp_grad_overlap", "loss", "compile",
            "norm_fusion", "rope_fusion", "swiglu_fusion", "launch_blocking")
@@ -56,7 +61,10 @@ def number(row, key, default=None):
         return default
     if text == "":
         raise NotSaid(f"{key} is not stated")
-    return float(text) if "." in text else int(text)
+    try:
+        return float(text) if "." in text else int(text)
+    except ValueError:
+        raise NotSaid(f"{key} is {text!r}, not a number")
 
 
 def config_of(row):
@@ -196,7 +204,9 @@ def compiled(row):
 def recomputation_of(row):
     """Settings. torchtitan has selective recomputation by operator, and of every so many layers, by default every other
     (selective_ac_option, "op" and "2"): as many as the first half of them, which takes as long."""
-    recompute = row.get("recompute", "").strip()
+    recompute = row.get("recompute", "").strip().lower()
+    if recompute in NO:
+        recompute = "none"
     torchtitan = "torchtitan" in row.get("framework", "").lower()
     if torchtitan and recompute == "selective op":
         return {"recompute": "selective"}
@@ -218,14 +228,15 @@ def blocks_launches(row):
 
 
 def settings_of(row):
-    zero = row.get("zero", "").split()
+    zero = row.get("zero", "").lower().replace("zero-", "").replace("none", "0").split()
     hybrid = bool(zero) and zero[0] == "hybrid"  # among the GPUs of a node; the others have the same
     stage = zero[hybrid] if zero else ""
     if stage not in SHARDING:
         raise NotSaid(f"sharding {row['zero']!r}")
-    fp8 = row.get("precision") == "fp8"
-    if row.get("precision") not in ("bf16", "fp16") and not (fp8 and on_megatron(row)):
-        raise NotSaid(f"precision {row['precision']}")
+    precision = row.get("precision", "").lower()
+    fp8 = precision == "fp8"
+    if precision not in ("bf16", "fp16") and not (fp8 and on_megatron(row)):
+        raise NotSaid(f"precision {precision!r}")
     if row.get("ep", "") not in ("", "1") and not row.get("experts"):
         raise NotSaid("ep above 1, and no numbers of experts")
     parts = {"tp": number(row, "tp", 1), "pp": number(row, "pp", 1), "cp": number(row, "cp", 1),
@@ -259,7 +270,7 @@ def settings_of(row):
         parts["norm_fusion"] = "on"
     if parts.get("recompute") == "full" and not stops_early(row):
         parts["early_stop"] = "off"
-    if (parts["tp"] > 1 and row.get("sequence_parallel") == "0" and
+    if (parts["tp"] > 1 and row.get("sequence_parallel", "").lower() in NO and
             parts["framework"] in ("megatron", "deepspeed", "scaling")):
         parts["sequence_parallel"] = "off"
     if blocks_launches(row):
@@ -272,13 +283,13 @@ def settings_of(row):
 
 def preset_of(row):
     gpus = number(row, "gpus")
-    gpu = "a800" if row.get("note", "").startswith("A800") else row["gpu"].split()[0].lower()
-    if gpu == "a100":
-        name = "dgx-a100-40gb" if row.get("gpu_mem_gb") == "40" else "dgx-a100-80gb"
-    elif gpu in ("a800", "h100", "h800"):
-        name = "dgx-" + gpu
-    else:
-        raise NotSaid(f"no preset of {row['gpu']}")
+    said = "a800" if row.get("note", "").startswith("A800") else row.get("gpu", "").lower()
+    gpu = re.match("[a-z]+[0-9]*", said)
+    if not gpu or gpu[0] not in PRESETS or "pcie" in said or "nvl" in said:
+        raise NotSaid(f"no preset of {row.get('gpu') or 'no GPU'!r}")
+    name = PRESETS[gpu[0]]
+    if gpu[0] == "a100" and row.get("gpu_mem_gb") == "40":
+        name = "dgx-a100-40gb"
     per_node = min(gpus, 8)
     if gpus % per_node != 0:
         raise NotSaid(f"{gpus} GPUs")
@@ -289,11 +300,10 @@ def preset_of(row):
 
 
 def measured_s(row):
-    if row.get("step_time_s"):
-        return float(row["step_time_s"])
-    if row.get("tokens_per_s_per_gpu"):
-        tokens = number(row, "gbs") * number(row, "seq")
-        return tokens / float(row["tokens_per_s_per_gpu"]) / number(row, "gpus")
+    if time := number(row, "step_time_s", 0):
+        return time
+    if rate := number(row, "tokens_per_s_per_gpu", 0):
+        return number(row, "gbs") * number(row, "seq") / rate / number(row, "gpus")
     return None
 
 
@@ -349,10 +359,13 @@ class Predictions:
 
     def of(self, row):
         # Of 96 GB: HBM2e, limited to 500 W, which no preset is (torchtitan's tables).
-        gpu = row["gpu"].split()[0] + (" 96GB" if row.get("gpu_mem_gb") == "96" else "")
-        result = {"id": row["id"], "source": row["source_file"], "gpu": gpu,
-                  "capacity_gb": float(row.get("gpu_mem_gb") or 0), "status": row["status"],
-                  "measured_s": measured_s(row), "measured_gb": float(row["peak_mem_gb"] or 0) or None}
+        gpu = (row["gpu"].split() or ["?"])[0] + (" 96GB" if row.get("gpu_mem_gb") == "96" else "")
+        result = {"id": row["id"], "source": row["source_file"], "gpu": gpu}
+        try:
+            result.update(capacity_gb=number(row, "gpu_mem_gb", 0), status=row["status"].lower(),
+                          measured_s=measured_s(row), measured_gb=number(row, "peak_mem_gb", 0) or None)
+        except NotSaid as reason:
+            return {**result, "left_out": str(reason)}
         result["group"] = "|".join([row[key] for key in ("source_file", "framework", "gpu", "gpu_mem_gb", "gpus",
                                                          "model", "seq")])
         try:
@@ -496,9 +509,11 @@ def parsed():
 def main():
     options = parsed()
     with open(options.runs, encoding="utf-8") as file:
-        rows = [row for row in csv.DictReader(line for line in file if not line.startswith("#"))
-                if options.only in row["id"]]
-    usable = [row for row in rows if row["usable_untuned"] == "yes" or best_is_scored(row)]
+        reader = csv.DictReader(line for line in file if not line.startswith("#"))
+        if missing := [column for column in REQUIRED if column not in (reader.fieldnames or ())]:
+            sys.exit(f"{options.runs}: has no column {', '.join(missing)}")
+        rows = [row for row in reader if options.only in row["id"]]
+    usable = [row for row in rows if row["usable_untuned"].lower() in YES or best_is_scored(row)]
     if not usable:
         sys.exit(f"{options.runs}: no usable row")
     with tempfile.TemporaryDirectory() as directory:

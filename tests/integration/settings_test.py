@@ -7,6 +7,7 @@ import csv
 import fnmatch
 import json
 import re
+import subprocess
 import sys
 import time
 import unittest
@@ -501,6 +502,25 @@ class Settings(SettingsCase):
         self.assertAlmostEqual(line["bias"], sum(errors) / 4)
         self.assertGreater(found["rows"][-1]["predicted_s"], 1.2 * found["rows"][1]["predicted_s"])  # blocking
         self.assertAlmostEqual(found["rows"][1]["measured_s"], 64 * 128 / 1000 / 8)
+
+        # A row that cannot be read is left out, and says why; others are spelled in other ways.
+        rows = ({"id": "a", "layers": "four"}, {"id": "b", "gpu": ""}, {"id": "c", "gpu": "H100 PCIe"},
+                {"id": "d", "gpu": "A100-SXM4-80GB", "status": "OK", "zero": "ZeRO-1", "precision": "BF16"},
+                {"id": "e", "step_time_s": "?"}, {"id": "f", "recompute": "off", "zero": "none"})
+        with open(self.work / "runs.csv", "w", encoding="utf-8", newline="") as file:
+            writer = csv.DictWriter(file, ("id", *run))
+            writer.writeheader()
+            writer.writerows({**run, **row} for row in rows)
+        score = (sys.executable, ROOT / "scripts/score.py", BUILD / "ffsearch", "runs.csv")
+        text = self.program(*score)
+        self.assertIn("6 rows, 6 usable, 2 predicted", text)
+        for reason in ("layers is 'four', not a number", "no preset of 'no GPU'", "no preset of 'H100 PCIe'",
+                       "step_time_s is '?', not a number"):
+            self.assertIn(f"left out: 1 rows: {reason}\n", text)
+        (self.work / "runs.csv").write_text("id,gpu\n1,A100\n", encoding="utf-8")
+        done = subprocess.run(score, cwd=self.work, capture_output=True, text=True)
+        self.assertIn("runs.csv: has no column source_file, gpu_mem_gb", done.stderr)
+        self.assertEqual(done.returncode, 1)
 
     def test_fp32_on_devices_that_are_faster_in_bf16_is_said(self):
         self.make_graph("llama")
