@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <optional>
 #include <tuple>
 #include <unordered_map>
@@ -415,13 +416,26 @@ bool is_allowed(const TaskGraph& graph, const Vector<int>& order) {
 Vector<int> pipeline_issue_order(const TaskGraphBuilder& builder, const TaskGraph& graph, const Strategy& strategy,
                                  const PipelineSchedule& schedule, TransferBuffers buffers) {
   const PipelinePlaces places_of(builder, graph, strategy, schedule, buffers);
-  Vector<std::pair<PipelinePlaces::Place, int>> places;
+  Vector<PipelinePlaces::Place> places;
   places.reserve(graph.tasks.size());
-  for (const int t : graph.tasks.indices()) places.emplace_back(places_of.of(graph.tasks[t]), t);
-  std::sort(places.begin(), places.end());
-  Vector<int> order;
-  order.reserve(places.size());
-  for (const auto& [place, task] : places) order.push_back(task);
+  int64_t latest = PipelineSchedule::before_all;  // start, but for what comes after all
+  for (const Task& task : graph.tasks) {
+    const int64_t start = places.emplace_back(places_of.of(task)).start;
+    if (start != PipelineSchedule::after_all) latest = std::max(latest, start);
+  }
+  // By start, of which there are few, and then by place.
+  const auto bucket = [&](int task) { return std::min(places[task].start, latest + 1) - PipelineSchedule::before_all; };
+  Vector<int> end(latest + 3 - PipelineSchedule::before_all, 0);  // [bucket]
+  for (const int t : places.indices()) ++end[bucket(t) + 1];
+  std::partial_sum(end.begin(), end.end(), end.begin());
+  Vector<int> order(places.size(), 0);
+  for (const int t : places.indices()) order[end[bucket(t)]++] = t;
+  int begin = 0;
+  for (const int next : end) {
+    std::sort(order.begin() + begin, order.begin() + next,
+              [&](int one, int other) { return places[one].in_pass < places[other].in_pass; });
+    begin = next;
+  }
   return order;
 }
 

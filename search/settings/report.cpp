@@ -52,17 +52,21 @@ std::optional<SettingsReport> report_of_few(const SimulatedSettings& settings, c
                                             const Problem& problem) {
   const auto few = repeating_micro_batches(settings, parallelism, problem.settings.micro_batches, Extrapolation::exact);
   if (!few) return std::nullopt;
-  Evaluator::Details details = few->details();
   auto [bytes, buffers, exact] = few->memory_of_all();
   if (few->evaluator().fullness(bytes) > 1 && parallelism.framework == "none") return std::nullopt;
   constexpr double nearly = 0.97;
   if (!exact && few->evaluator().fullness(bytes) > nearly) return std::nullopt;
+  const Nanoseconds makespan = few->makespan();
+  const Vector<int64_t> times = few->times();
+  const CostCounts sources = few->sources();
+  const int micro_batches = few->evaluator().builder().micro_batches();
+  Evaluator::Details details = std::move(*few).details();
   details.memory_bytes = std::move(bytes);
   details.transfer_buffers = buffers;
-  details.sources = few->sources();
-  SearchReport report = describe(problem, details, few->times());
-  report.predicted = few->makespan();
-  report.details["simulated_micro_batches"] = few->evaluator().builder().micro_batches();
+  details.sources = sources;
+  SearchReport report = describe(problem, details, times);
+  report.predicted = makespan;
+  report.details["simulated_micro_batches"] = micro_batches;
   return SettingsReport{std::move(report), buffers, {sharding_note(problem.settings, details.tasks)}};
 }
 

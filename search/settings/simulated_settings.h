@@ -84,7 +84,8 @@ class SimulatedMicroBatches {
   Vector<int64_t> times();
 
   Evaluator& evaluator() { return iteration_.evaluator(); }  // of the few
-  const Evaluator::Details& details() const { return details_; }
+  const Evaluator::Details& details() const& { return details_; }
+  Evaluator::Details details() && { return std::move(details_); }
 
  private:
   friend std::unique_ptr<SimulatedMicroBatches> repeating_micro_batches(const SimulatedSettings& settings,
