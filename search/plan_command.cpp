@@ -93,16 +93,22 @@ Explanation answer_or_reason(const std::string& question, const std::function<Ex
 
 // --why, --stages, --what-if and --largest-batch.
 void answer_questions(const PlanOptions& options, const GraphAndTopology& files, const CostOptions& costs,
-                      const SettingsSearchResult& result, CommandResult& command) {
+                      const SettingsSearchOptions& search, const SettingsSearchResult& result,
+                      const std::atomic<bool>& stop, CommandResult& command) {
   const PlanQuestion question{files.graph, files.topology, costs, result.best};
   const auto set = [&](const char* key, const Explanation& answer) {
     command.text += "\n" + answer.text;
     command.json[key] = answer.json;
   };
   for (const std::string& setting : options.why) {
-    const Explanation answer = best_by_value(result, setting);
+    const Explanation answer = answer_or_reason(setting + ": it", [&] {
+      return best_by_value({files.graph, files.topology, costs, search, result}, setting, stop);
+    });
     command.text += "\n" + answer.text;
-    for (const Json& one : answer.json) command.json["why"].push_back(one);
+    if (answer.json.is_object())
+      command.json["why"].push_back({{"setting", setting}, {"not_possible", answer.json["not_possible"]}});
+    else
+      for (const Json& one : answer.json) command.json["why"].push_back(one);
   }
   for (const std::string& change : options.what_if) {
     Explanation answer =
@@ -192,7 +198,7 @@ CommandResult run_plan(const PlanOptions& options, const std::atomic<bool>& stop
   search.progress = progress;
   const GraphAndTopology files =
       with_precision(load_files(options.files, {}), costs.precision.value_or(Precision::fp32));
-  check_questions(files.graph, files.topology, options.why, options.what_if);
+  check_questions(files.graph, files.topology, search, options.why, options.what_if);
   const SettingsSearchResult result = search_settings(files.graph, files.topology, costs, search, stop);
   CommandResult command;
   command.json = {{"plans", Json::array()},
@@ -227,7 +233,7 @@ CommandResult run_plan(const PlanOptions& options, const std::atomic<bool>& stop
     command.text += "\n" + settings.text;
     for (const std::string& one : settings.not_there) command.text += "not in the settings  " + one + "\n";
   }
-  answer_questions(options, files, costs, result, command);
+  answer_questions(options, files, costs, search, result, stop, command);
   return command;
 }
 

@@ -226,22 +226,22 @@ CommandResult run_simulate(const SimulateOptions& options) {
       from_settings ? plan_of_settings(options.given) : PlanOfSettings{load_strategy(options.strategy), {}};
   const CostOptions costs =
       from_settings ? with_arguments(options.costs, read.arguments, read.file.graph.batch_size) : options.costs;
+  if (from_settings && options.synchronization && is_sharded(read.arguments.parallelism.synchronization))
+    throw InputError(
+        "--synchronization: the settings shard state, which is another way to synchronize; give one of them");
   replace_by_flags(read.file, options);
   const std::string framework = from_settings ? read.arguments.parallelism.framework : "none";
-  if (framework == "none" || options.out.empty()) {
-    const Precision precision = costs.precision.value_or(read.file.settings.precision);
-    std::string note = from_settings ? "" : planned_settings_note(options.strategy, read.file);
-    if (framework != "none" && precision != Precision::bf16)
-      note = "framework=" + framework + ": its conventions are those of training in bf16; times and memory in " +
-             std::string(to_string(precision)) + " follow them in part";
-    CommandResult result = simulate(std::move(read), costs, options);
-    if (!note.empty()) result.notes.push_back(note);
-    return result;
-  }
-  SimulateOptions without_file = options;
-  without_file.out.clear();
-  CommandResult result = simulate(read, costs, without_file);
-  result.notes.push_back(write_for_executor(read, costs, options));
+  const Precision precision = costs.precision.value_or(read.file.settings.precision);
+  std::string note = from_settings ? "" : planned_settings_note(options.strategy, read.file);
+  if (framework != "none" && precision != Precision::bf16)
+    note = "framework=" + framework + ": its conventions are those of training in bf16; times and memory in " +
+           std::string(to_string(precision)) + " follow them in part";
+  const bool for_executor = framework != "none" && !options.out.empty();
+  SimulateOptions own = options;
+  if (for_executor) own.out.clear();
+  CommandResult result = simulate(for_executor ? read : std::move(read), costs, own);
+  if (!note.empty()) result.notes.push_back(note);
+  if (for_executor) result.notes.push_back(write_for_executor(read, costs, options));
   return result;
 }
 

@@ -1,7 +1,10 @@
 #include "search/settings/framework_arguments.h"
 
 #include <algorithm>
+#include <cctype>
 #include <charconv>
+#include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <map>
 #include <numeric>
@@ -431,7 +434,9 @@ class Megatron {
 // Of torchtitan's file: "section.key" to the value's text, without quotes. Tables of one level, values on one line.
 std::map<std::string, std::string> keys_of_file(const std::string& path) {
   std::ifstream file(path);
-  if (!file) fail(path + ": cannot be read");
+  if (!file || std::filesystem::is_directory(path)) fail(path + ": cannot be read");
+  const auto is_control = [](unsigned char letter) { return letter < ' ' && letter != '\t' && letter != '\r'; };
+  const auto is_of_key = [](unsigned char letter) { return std::isalnum(letter) || std::strchr("_-.\"' ", letter); };
   std::map<std::string, std::string> values;
   const auto trimmed = [](const std::string& text) {
     const size_t begin = text.find_first_not_of(" \t\r"), end = text.find_last_not_of(" \t\r");
@@ -442,13 +447,15 @@ std::map<std::string, std::string> keys_of_file(const std::string& path) {
     line = trimmed(line.substr(0, line.find('#')));
     if (line.empty()) continue;
     const std::string where = path + ": line " + std::to_string(number) + ": ";
+    if (std::any_of(line.begin(), line.end(), is_control)) fail(where + "is no text, expected key = value");
     if (line.front() == '[') {
       if (line.back() != ']') fail(where + "found \"" + line + "\", expected [section]");
       section = trimmed(line.substr(1, line.size() - 2));
       continue;
     }
     const size_t sign = line.find('=');
-    if (sign == std::string::npos) fail(where + "found \"" + line + "\", expected key = value");
+    if (sign == std::string::npos || !std::all_of(line.begin(), line.begin() + static_cast<int64_t>(sign), is_of_key))
+      fail(where + "found \"" + line + "\", expected key = value");
     std::string value = trimmed(line.substr(sign + 1));
     if (value.size() > 1 && value.front() == '"' && value.back() == '"') value = value.substr(1, value.size() - 2);
     if (!values.emplace(section + "." + trimmed(line.substr(0, sign)), value).second)
@@ -485,6 +492,10 @@ class Torchtitan {
     const std::string mode = text("activation_checkpoint.mode", "none");
     if (mode != "none" && mode != "full" && mode != "selective")
       refuse("activation_checkpoint.mode", "found \"" + mode + "\", expected none, selective, full");
+    if (!values_.contains("activation_checkpoint.mode"))
+      result_.notes.push_back(
+          "activation_checkpoint.mode is not given: predicted without recomputation; torchtitan's default recomputes "
+          "every other layer");
     const bool selective = mode == "selective";
     own.recompute = mode == "full" ? Recomputation::full : selective ? Recomputation::selective : Recomputation::none;
     if (const std::string of = text("activation_checkpoint.selective_ac_option", "2"); selective && of != "op")

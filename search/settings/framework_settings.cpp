@@ -173,6 +173,11 @@ FrameworkSettings torchtitan_file(const Parallelism& plan, const Graph& graph, i
   if (!shards && plan.context > 1)
     settings.not_there.push_back(
         "sharding: torchtitan shards parameters among the ranks of context parallelism, these plans do not");
+  else if (!shards && plan.data > 1 && (plan.tensor > 1 || plan.pipeline > 1))  // parallelize_llama
+    settings.not_there.push_back("sharding: torchtitan's replicas (DDP) go with no other parallelism, unless sharded");
+  if (plan.data / replicas * plan.context * plan.tensor % plan.expert != 0)  // parallel_dims.py: _validate
+    settings.not_there.push_back("ep=" + text_of(plan.expert) +
+                                 ": torchtitan has experts among the ranks that shard parameters, cp and tp alone");
   settings.text =
       "[training]\nlocal_batch_size = " + text_of(plan.pipeline > 1 ? graph.batch_size / plan.data : plan.micro_batch) +
       "\nglobal_batch_size = " + text_of(graph.batch_size) +

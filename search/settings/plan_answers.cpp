@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstdio>
 #include <map>
+#include <optional>
+#include <utility>
 
 #include "search/explain/what_if.h"
 #include "search/report/line.h"
@@ -55,37 +57,98 @@ Graph changed_graph(const Graph& graph, const ChangedProblem& changed, const std
   return changed.batch > 0 ? with_batch_size(graph, changed.batch, "--what-if \"" + change + "\"") : graph;
 }
 
-}  // namespace
-
-Explanation best_by_value(const SettingsSearchResult& result, const std::string& setting) {
-  const std::string key = setting.substr(0, setting.find('='));
+// "tp=4": its key and value; "tp": no value.
+std::pair<std::string, std::string> key_and_value(const std::string& setting) {
+  const size_t end = std::min(setting.find('='), setting.size());
+  const std::string key = setting.substr(0, end);
   static const Vector<std::string> keys = {"tp", "pp", "vp",          "dp",       "stage_dp",
                                            "cp", "ep", "micro_batch", "sharding", "recompute"};
   if (std::find(keys.begin(), keys.end(), key) == keys.end())
     throw InputError("--why " + setting + ": unknown setting" + suggestion(key, keys));
-  std::map<std::pair<size_t, std::string>, const LookedAt*> best;  // numbers in their order
-  for (const LookedAt& one : result.looked_at) {
+  if (end + 1 == setting.size() || setting.find(',') != std::string::npos)
+    throw InputError("--why " + setting + ": expected a setting, or one of its values such as " + key + "=1");
+  return {key, end == setting.size() ? "" : setting.substr(end + 1)};
+}
+
+// The options of the same search with this value given.
+SettingsSearchOptions with_value(SettingsSearchOptions options, const std::string& key, const std::string& value) {
+  options.top = 1;
+  options.progress = nullptr;
+  if (key == "stage_dp" && value == "equal") {
+    options.equal_stages = true;
+    return options;
+  }
+  Parallelism& pinned = options.pinned;
+  const std::string text = key + "=" + value + ",framework=" + pinned.framework;
+  const Parallelism parsed = parse_parallelism((key == "vp" ? "pp=2," : "") + text);
+  options.given.insert(key);
+  if (key == "tp") pinned.tensor = parsed.tensor;
+  if (key == "pp") pinned.pipeline = parsed.pipeline;
+  if (key == "vp") pinned.chunks = parsed.chunks;
+  if (key == "dp") pinned.data = parsed.data;
+  if (key == "cp") pinned.context = parsed.context;
+  if (key == "ep") pinned.expert = parsed.expert;
+  if (key == "micro_batch") pinned.micro_batch = parsed.micro_batch;
+  if (key == "sharding") pinned.synchronization = parsed.synchronization;
+  if (key == "recompute") pinned.recompute = parsed.recompute;
+  if (key == "stage_dp") {
+    pinned.stage_data = parsed.stage_data;
+    pinned.pipeline = parsed.pipeline;
+    pinned.data = parsed.data;
+    options.given.insert({"pp", "dp"});
+  }
+  return options;
+}
+
+// The best with this value; nothing where the budget ended before.
+std::optional<LookedAt> searched_best(const SettingsQuestion& question, const std::string& key,
+                                      const std::string& value, const std::atomic<bool>& stop) {
+  const SettingsPrediction& best = question.result.best[0];
+  if (value_of(best.parallelism, key) == value)
+    return LookedAt{best.parallelism, LookedAt::Outcome::fits, best.makespan, best.memory_share};
+  SettingsSearchOptions options = with_value(question.options, key, value);
+  if (options.budget_s > 0) {
+    options.budget_s -= question.result.elapsed_s;
+    if (options.budget_s <= 0) return std::nullopt;
+  }
+  const SettingsSearchResult found = search_settings(question.graph, question.topology, question.costs, options, stop);
+  if (!found.best.empty()) {
+    const SettingsPrediction& plan = found.best[0];
+    return LookedAt{plan.parallelism, LookedAt::Outcome::fits, plan.makespan, plan.memory_share};
+  }
+  const LookedAt* const least = found.complete ? with_least_memory(found) : nullptr;
+  if (!least) return std::nullopt;
+  return LookedAt{least->parallelism, LookedAt::Outcome::exceeds_memory, least->time, least->memory_share};
+}
+
+}  // namespace
+
+Explanation best_by_value(const SettingsQuestion& question, const std::string& setting, const std::atomic<bool>& stop) {
+  const auto [key, asked] = key_and_value(setting);
+  std::map<std::pair<size_t, std::string>, LookedAt> best;  // numbers in their order
+  for (const LookedAt& one : question.result.looked_at) {
     const std::string value = value_of(one.parallelism, key);
-    const LookedAt*& known = best[{value.size(), value}];
-    if (!known || better(one, *known)) known = &one;
+    if (!asked.empty() && asked != value) continue;
+    const auto [known, is_new] = best.try_emplace({value.size(), value}, one);
+    if (!is_new && better(one, known->second)) known->second = one;
   }
-  Nanoseconds fastest = 0;
-  for (const SettingsPrediction& plan : result.best)
-    if (fastest == 0 || plan.makespan < fastest) fastest = plan.makespan;
-  Explanation answer{Json::array(), "the best met for each value of " + key + ":\n"};
+  if (!asked.empty() && best.empty()) {
+    const std::optional<LookedAt> found = searched_best(question, key, asked, stop);
+    if (found) best.try_emplace({asked.size(), asked}, *found);
+  } else {
+    for (auto& [value, one] : best)
+      if (const auto found = searched_best(question, key, value.second, stop)) one = *found;
+  }
+  Explanation answer{Json::array(), "the best for each value of " + key + ":\n"};
   for (const auto& [value, one] : best) {
-    if (setting != key && setting != key + "=" + value.second) continue;
-    answer.text += row(key + "=" + value.second, *one, fastest);
+    answer.text += row(key + "=" + value.second, one, question.result.best[0].makespan);
     answer.json.push_back({{"setting", key + "=" + value.second},
-                           {"outcome", name_of(one->outcome)},
-                           {"settings", to_string(one->parallelism)},
-                           {"time_us", microseconds(one->time)},
-                           {"memory_share", one->memory_share}});
+                           {"outcome", name_of(one.outcome)},
+                           {"settings", to_string(one.parallelism)},
+                           {"time_us", microseconds(one.time)},
+                           {"memory_share", one.memory_share}});
   }
-  if (answer.json.empty())
-    answer.text = setting +
-                  ": not among the settings that were looked at (it divides neither devices, layers nor batch, " +
-                  "or is given otherwise)\n";
+  if (answer.json.empty()) answer.text = setting + ": the budget ended before a plan was found\n";
   return answer;
 }
 
@@ -118,9 +181,14 @@ Explanation time_by_stage(const PlanQuestion& question) {
   return answer;
 }
 
-void check_questions(const Graph& graph, const Topology& topology, const Vector<std::string>& why,
-                     const Vector<std::string>& what_if) {
-  for (const std::string& setting : why) best_by_value({}, setting);
+void check_questions(const Graph& graph, const Topology& topology, const SettingsSearchOptions& options,
+                     const Vector<std::string>& why, const Vector<std::string>& what_if) {
+  for (const std::string& setting : why)
+    if (const auto [key, value] = key_and_value(setting); !value.empty()) try {
+        with_value(options, key, value);
+      } catch (const InputError& error) {
+        throw InputError("--why " + setting + ": " + error.what());
+      }
   for (const std::string& change : what_if) changed_graph(graph, changed_problem(topology, change), change);
 }
 

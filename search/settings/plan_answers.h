@@ -14,15 +14,23 @@ struct PlanQuestion {
   const Vector<SettingsPrediction>& plans;  // the fastest first, at least one
 };
 
-// For each value of a setting ("tp"), or one of them ("tp=4"), the best that a search met. Throws InputError for
-// another key.
-Explanation best_by_value(const SettingsSearchResult& result, const std::string& setting);
+struct SettingsQuestion {
+  const Graph& graph;
+  const Topology& topology;
+  const CostOptions& costs;
+  const SettingsSearchOptions& options;
+  const SettingsSearchResult& result;  // at least one plan
+};
+// For each value of a setting ("tp") that the search met, or one of them ("tp=4"), the best plan: each found by a
+// search with that value given, of the same options, for what is left of their budget; else the best that was met.
+// Throws InputError for another key, and for a value that is not possible.
+Explanation best_by_value(const SettingsQuestion& question, const std::string& setting, const std::atomic<bool>& stop);
 // What the devices of each stage do in an iteration of the first plan.
 Explanation time_by_stage(const PlanQuestion& question);
-// Throws InputError where one of these cannot be asked of any plan: another key, a change that is not understood, a
-// batch that the graph cannot have.
-void check_questions(const Graph& graph, const Topology& topology, const Vector<std::string>& why,
-                     const Vector<std::string>& what_if);
+// Throws InputError where one of these cannot be asked of any plan: another key or value, a change that is not
+// understood, a batch that the graph cannot have.
+void check_questions(const Graph& graph, const Topology& topology, const SettingsSearchOptions& options,
+                     const Vector<std::string>& why, const Vector<std::string>& what_if);
 // The plans under a change of machine or batch (explain/what_if.h): the first one's time, or why it is not possible
 // then, and which is then the fastest.
 Explanation plans_under_change(const PlanQuestion& question, const std::string& change);

@@ -175,7 +175,9 @@ class SettingsSearch {
   Vector<Synchronization> first_shardings(const Parallelism& parallelism) const {
     if (given("sharding")) return {options_.pinned.synchronization};
     if (parallelism.ranks_of_parameters() == 1) return {Synchronization::all_reduce};
-    if (parallelism.framework == "fsdp" && parallelism.context > 1)  // whose ranks torchtitan has in the group
+    // torchtitan has the ranks of context parallelism, and of experts, in the group, and no replicas beside others.
+    if (parallelism.framework == "fsdp" &&
+        (parallelism.of_layer() > 1 || parallelism.pipeline > 1 || parallelism.expert > 1))
       return {Synchronization::sharded_parameters};
     return {Synchronization::all_reduce, can_shard(parallelism.framework, Synchronization::sharded_optimizer)
                                              ? Synchronization::sharded_optimizer
@@ -287,6 +289,7 @@ class SettingsSearch {
   // None where the shape is not what is given, or its groups do not divide the batch.
   Vector<Parallelism> with_micro_batches(Parallelism shape) const {
     if ((given("pp") && shape.pipeline != options_.pinned.pipeline) ||
+        (given("vp") && options_.pinned.chunks > 1 && shape.pipeline == 1) ||  // chunks are of stages
         (given("dp") && shape.data != options_.pinned.data) || graph_.batch_size % shape.data != 0 ||
         (given("shard_group") && shape.ranks_of_parameters() % shape.shard_group != 0))
       return {};

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <utility>
 
+#include "common/task_graph/issue_order.h"
 #include "common/task_graph/live_memory.h"
 #include "common/task_graph/sharded_units.h"
 
@@ -73,7 +74,9 @@ Evaluator::Details SimulatedSettings::Iteration::simulated(int further) {
   if (evaluator_.problem().settings.micro_batches > 1)
     return evaluator_.simulated_one_forward_one_backward(settings_.strategy_);
   Evaluator::Details details = evaluator_.simulated(settings_.strategy_);
-  details.order = tasks_by_start(details.tasks, details.timeline);
+  details.order = evaluator_.problem().kernels.conventions().framework_memory
+                      ? default_issue_order(evaluator_.builder(), details.tasks)  // the program's
+                      : tasks_by_start(details.tasks, details.timeline);
   return details;
 }
 

@@ -39,7 +39,8 @@ class FrameworkSettings(SettingsCase):
                  ["launch_blocking=on: an environment variable"]),
                 ("tp=2,micro_batch=1,sharding=optimizer,launch_blocking=on,framework=megatron", "megatron",
                  ["launch_blocking=on: an environment variable"]),
-                ("pp=2,cp=2,micro_batch=1", "torchtitan", ["sharding: torchtitan shards parameters"])):
+                ("pp=2,cp=2,micro_batch=1", "torchtitan", ["sharding: torchtitan shards parameters"]),
+                ("tp=2,micro_batch=2", "torchtitan", ["sharding: torchtitan's replicas (DDP) go with no other"])):
             with self.subTest(settings=settings, framework=framework):
                 self.simulate(settings)
                 found = json.loads(self.program(BUILD / "ffsearch", "export", "--strategy", "s.json", "--for",
@@ -53,6 +54,16 @@ class FrameworkSettings(SettingsCase):
         config = json.loads(text[:text.index("\nsettings")])
         self.assertEqual(config["bf16"], {"enabled": True})
         self.assertEqual(config["zero_optimization"], {"stage": 1, "overlap_comm": True})
+
+    def test_frameworks_in_fp32_are_noted(self):
+        self.make_graph("llama")
+        for out in ((), ("--out", "s.json")):
+            done = subprocess.run(
+                (BUILD / "ffsearch", "simulate", "--graph", "g.json", "--topo", ROOT / "topologies/dgx-a100-1.json",
+                 "--settings", "tp=2,framework=megatron", "--cost", "analytic", *out), cwd=self.work,
+                capture_output=True, text=True)
+            self.assertIn("its conventions are those of training in bf16; times and memory in fp32", done.stderr)
+            self.assertEqual(done.stderr.count("note: s.json: predicted at"), 1 if out else 0)
 
     def test_frameworks_arguments_are_read_back(self):
         """Settings, as the framework's arguments, as settings again."""
@@ -69,8 +80,8 @@ class FrameworkSettings(SettingsCase):
                 ("tp=2,cp=2,micro_batch=2,sharding=parameters", "torchtitan"),
                 ("tp=1,micro_batch=2,sharding=parameters,recompute=full", "torchtitan"),
                 ("tp=2,pp=2,vp=2,micro_batch=1,sharding=parameters", "torchtitan"),
-                ("tp=2,micro_batch=2,recompute=selective", "torchtitan"),
-                ("pp=4,micro_batch=2", "torchtitan")):
+                ("tp=2,micro_batch=2,sharding=parameters,recompute=selective", "torchtitan"),
+                ("pp=4,micro_batch=2,sharding=parameters", "torchtitan")):
             with self.subTest(settings=settings, framework=framework):
                 note = self.simulate(settings)["note"]
                 found = json.loads(self.program(BUILD / "ffsearch", "export", "--strategy", "s.json", "--for",
@@ -143,9 +154,9 @@ class FrameworkSettings(SettingsCase):
             "torchtitan": (("tp=2,cp=2,micro_batch=2,sharding=parameters", "bf16"),
                            ("tp=1,micro_batch=2,sharding=parameters,recompute=full", "fp32"),
                            ("tp=2,pp=2,vp=2,micro_batch=1,sharding=parameters", "bf16"),
-                           ("pp=4,micro_batch=2", "bf16"),
+                           ("pp=4,micro_batch=2,sharding=parameters", "bf16"),
                            ("tp=2,micro_batch=2,sharding=parameters,recompute=selective", "bf16"),
-                           ("tp=4,micro_batch=4", "fp32"))}
+                           ("tp=4,micro_batch=4,sharding=parameters", "fp32"))}
         # Which kernels there are is not in a strategy file, but plans say it.
         more = {"megatron": (("tp=2,sequence_parallel=off,micro_batch=2", "bf16"),
                              ("tp=2,pp=2,micro_batch=1,attention=stored,recompute=selective,loss=fused", "bf16"),
@@ -271,6 +282,8 @@ class FrameworkSettings(SettingsCase):
         for text, message in (
                 ("[activation_checkpoint]\nmode = \"full\"\nearly_stop = 1\n", 'found "1", expected true, false'),
                 ("[compile]\nenable = yes\n", 'compile.enable: found "yes", expected true, false'),
+                ("[training]\n\x01\x02 = 1\n", "run.toml: line 2: is no text, expected key = value"),
+                ("{a: 1} = 2\n", "run.toml: line 1: found \"{a: 1} = 2\", expected key = value"),
                 ("[training]\nlocal_batch_size\n",
                  "run.toml: line 2: found \"local_batch_size\", expected key = value"),
                 ("[parallelism]\ndata_parallel_replicate_degree = 2\ndata_parallel_shard_degree = 2\n",
@@ -281,6 +294,10 @@ class FrameworkSettings(SettingsCase):
                  "expected 1F1B, Interleaved1F1B")):
             with self.subTest(text=text):
                 self.assertIn(message, simulate(text, code=1))
+
+        self.assertIn(".: cannot be read",
+                      self.program(BUILD / "ffsearch", "simulate", "--graph", "g.json", "--topo",
+                                   ROOT / "topologies/dgx-a100-1.json", "--torchtitan", ".", code=1))
 
     def test_export_predicts_with_the_precision_of_the_strategy(self):
         self.make_graph("llama")

@@ -110,7 +110,10 @@ class Settings(SettingsCase):
         self.assertIn("what if batch 13: none of the first plans is possible: ", text)
         self.assertIn("what if memory x2: the first plan takes", text)
         self.assertIn("written to s.json", text)
-        for flags, message in ((("--what-if", "batch many"), "found \"many\""), (("--why", "tpp"), "unknown setting")):
+        for flags, message in ((("--what-if", "batch many"), "found \"many\""), (("--why", "tpp"), "unknown setting"),
+                               (("--why", "tp=x"), "found \"x\", expected a number"),
+                               (("--why", "tp=2,pp=2"), "expected a setting, or one of its values"),
+                               (("--why", "sharding=zero1"), "expected one of none, optimizer, gradients")):
             begin = time.monotonic()
             self.assertIn(message, self.program(*plan, *flags, "--out", "t.json", code=1))
             self.assertLess(time.monotonic() - begin, 5)
@@ -617,6 +620,10 @@ class Settings(SettingsCase):
                 error = self.program(BUILD / "ffsearch", "simulate", "--graph", "g.json", "--topo",
                                      ROOT / "topologies/p100-2x4.json", *flags, code=2)
                 self.assertTrue(error.startswith(message), error)
+        error = self.program(BUILD / "ffsearch", "simulate", "--graph", "g.json", "--topo",
+                             ROOT / "topologies/p100-2x4.json", "--settings", "tp=2,sharding=optimizer",
+                             "--synchronization", "all-reduce", code=1)
+        self.assertIn("--synchronization: the settings shard state", error)
         self.program(BUILD / "ffsearch", "simulate", "--json", code=2)
 
 

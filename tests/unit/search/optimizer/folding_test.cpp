@@ -1,6 +1,7 @@
 #include "search/optimizer/folding.h"
 
 #include <catch2/catch.hpp>
+#include <map>
 #include <tuple>
 
 #include "common/sharding.h"
@@ -77,7 +78,7 @@ struct Compared {
 
 // Of the settings: folded, compared with the simulation of all devices, task by task: data-parallel groups, and the
 // devices of tensor-parallel groups.
-Compared folded_as_all(Parallelism settings, const Graph& graph, const Topology& topology) {
+Compared folded_as_all(Parallelism settings, const Graph& graph, const Topology& topology, KnownFolds& known) {
   CAPTURE(to_string(settings), topology.name);
   const ParallelPlan plan = [&] {
     try {
@@ -99,7 +100,7 @@ Compared folded_as_all(Parallelism settings, const Graph& graph, const Topology&
   expect_alike(of_ranks, 1);
   result.ranks = has_stand_ins(of_ranks);
   for (const DeviceId device : topology.devices.indices()) expect_equal(of_ranks, all, device, device);
-  if (const std::optional<FoldedPlan> found = folded_plan(settings, graph, topology)) {
+  if (const std::optional<FoldedPlan> found = folded(settings, graph, topology, known)) {
     result.groups = true;
     for (const bool ranks : {false, true}) {
       const Simulated some =
@@ -110,6 +111,11 @@ Compared folded_as_all(Parallelism settings, const Graph& graph, const Topology&
     }
   }
   return result;
+}
+
+Compared folded_as_all(const Parallelism& settings, const Graph& graph, const Topology& topology) {
+  KnownFolds known(topology);
+  return folded_as_all(settings, graph, topology, known);
 }
 
 struct Folded {
@@ -124,6 +130,7 @@ void compare_random_settings(const Graph& graph, const Vector<std::string>& topo
     return found.plans >= least.plans && found.of_several_stages >= least.of_several_stages &&
            found.of_context >= least.of_context && found.of_ranks >= least.of_ranks;
   };
+  std::map<std::pair<std::string, bool>, KnownFolds> known;  // by topology, and whether it has rates of fp8
   constexpr uint32_t cases = 1000;
   const uint32_t first = first_case_of_today(cases);
   for (uint32_t seed = first; seed < first + cases && !enough(); ++seed) {
@@ -132,12 +139,15 @@ void compare_random_settings(const Graph& graph, const Vector<std::string>& topo
     Topology topology = committed_topology(topologies[random.between(0, topologies.count() - 1)]);
     std::optional<Parallelism> settings = random_settings(random, graph, topology.devices.count(), has_experts);
     if (!settings) continue;
-    if (settings->framework == "megatron" && topology.models[0].peak_bf16_tflops > 0 && random.between(0, 1) == 1) {
+    const bool with_fp8 =
+        settings->framework == "megatron" && topology.models[0].peak_bf16_tflops > 0 && random.between(0, 1) == 1;
+    if (with_fp8) {
       for (DeviceModel& model : topology.models) model.efficiency.products = {{1}, {1}, {{1}}, 1, 2};
       settings->fp8 = true;
       settings->fp8_weights = random.between(0, 1) == 1;
     }
-    const Compared compared = folded_as_all(*settings, graph, topology);
+    KnownFolds& of_topology = known.try_emplace({topology.name, with_fp8}, topology).first->second;
+    const Compared compared = folded_as_all(*settings, graph, topology, of_topology);
     if (compared.ranks) ++found.of_ranks;
     if (!compared.groups) continue;
     ++found.plans;
