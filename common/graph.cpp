@@ -339,6 +339,7 @@ Graph parse_graph(const JsonPlace& place, int64_t batch_size, DataType activatio
   graph.variants = std::make_shared<GraphVariants>();
   return graph;
 }
+
 // With other batches and types. A search asks for the same ones again and again, and reading takes longer than copying.
 struct GraphVariants {
   using Key = std::tuple<std::shared_ptr<const Json>, int64_t, DataType>;

@@ -55,6 +55,15 @@ class NotSaid(Exception):
     """The settings cannot say what the row says."""
 
 
+def normalised(row):
+    """What is one of some words, in one spelling."""
+    words = {key: row[key].strip().lower() for key in ("zero", "sequence_parallel", "recompute", "precision", "status")
+             if row.get(key)}
+    if words.get("recompute") in NO:
+        words["recompute"] = "none"
+    return {**row, **words}
+
+
 def number(row, key, default=None):
     text = row.get(key, "")
     if text == "" and default is not None:
@@ -204,9 +213,7 @@ def compiled(row):
 def recomputation_of(row):
     """Settings. torchtitan has selective recomputation by operator, and of every so many layers, by default every other
     (selective_ac_option, "op" and "2"): as many as the first half of them, which takes as long."""
-    recompute = row.get("recompute", "").strip().lower()
-    if recompute in NO:
-        recompute = "none"
+    recompute = row.get("recompute", "")
     torchtitan = "torchtitan" in row.get("framework", "").lower()
     if torchtitan and recompute == "selective op":
         return {"recompute": "selective"}
@@ -228,15 +235,14 @@ def blocks_launches(row):
 
 
 def settings_of(row):
-    zero = row.get("zero", "").lower().replace("zero-", "").replace("none", "0").split()
+    zero = row.get("zero", "").replace("zero-", "").replace("none", "0").split()
     hybrid = bool(zero) and zero[0] == "hybrid"  # among the GPUs of a node; the others have the same
     stage = zero[hybrid] if zero else ""
     if stage not in SHARDING:
         raise NotSaid(f"sharding {row['zero']!r}")
-    precision = row.get("precision", "").lower()
-    fp8 = precision == "fp8"
-    if precision not in ("bf16", "fp16") and not (fp8 and on_megatron(row)):
-        raise NotSaid(f"precision {precision!r}")
+    fp8 = row.get("precision") == "fp8"
+    if row.get("precision") not in ("bf16", "fp16") and not (fp8 and on_megatron(row)):
+        raise NotSaid(f"precision {row['precision']!r}")
     if row.get("ep", "") not in ("", "1") and not row.get("experts"):
         raise NotSaid("ep above 1, and no numbers of experts")
     parts = {"tp": number(row, "tp", 1), "pp": number(row, "pp", 1), "cp": number(row, "cp", 1),
@@ -270,7 +276,7 @@ def settings_of(row):
         parts["norm_fusion"] = "on"
     if parts.get("recompute") == "full" and not stops_early(row):
         parts["early_stop"] = "off"
-    if (parts["tp"] > 1 and row.get("sequence_parallel", "").lower() in NO and
+    if (parts["tp"] > 1 and row.get("sequence_parallel") in NO and
             parts["framework"] in ("megatron", "deepspeed", "scaling")):
         parts["sequence_parallel"] = "off"
     if blocks_launches(row):
@@ -362,7 +368,7 @@ class Predictions:
         gpu = (row["gpu"].split() or ["?"])[0] + (" 96GB" if row.get("gpu_mem_gb") == "96" else "")
         result = {"id": row["id"], "source": row["source_file"], "gpu": gpu}
         try:
-            result.update(capacity_gb=number(row, "gpu_mem_gb", 0), status=row["status"].lower(),
+            result.update(capacity_gb=number(row, "gpu_mem_gb", 0), status=row["status"],
                           measured_s=measured_s(row), measured_gb=number(row, "peak_mem_gb", 0) or None)
         except NotSaid as reason:
             return {**result, "left_out": str(reason)}
@@ -512,7 +518,7 @@ def main():
         reader = csv.DictReader(line for line in file if not line.startswith("#"))
         if missing := [column for column in REQUIRED if column not in (reader.fieldnames or ())]:
             sys.exit(f"{options.runs}: has no column {', '.join(missing)}")
-        rows = [row for row in reader if options.only in row["id"]]
+        rows = [normalised(row) for row in reader if options.only in row["id"]]
     usable = [row for row in rows if row["usable_untuned"].lower() in YES or best_is_scored(row)]
     if not usable:
         sys.exit(f"{options.runs}: no usable row")

@@ -337,15 +337,14 @@ std::optional<Fold> find_fold(const Parallelism& parallelism, const Vector<Vecto
 
 }  // namespace
 
-std::optional<FoldedPlan> folded(const Parallelism& parallelism, const Graph& graph, const Topology& topology,
-                                 KnownFolds& known) {
+std::optional<FoldedPlan> folded(const Parallelism& parallelism, const Graph& graph, KnownFolds& known) {
   const int data = parallelism.equal_parts(), least = parallelism.groups_of_experts();
   if (data == least || data % least != 0 || parallelism.synchronization == Synchronization::parameter_server)
     return std::nullopt;
-  const Vector<Vector<DeviceId>> groups = data_parallel_groups(parallelism, topology);
-  std::optional<Exchanging> exchanging = exchanging_places(parallelism, graph, topology, groups);
-  if (!exchanging) return std::nullopt;
   KnownFolds::State& state = known.state();
+  const Vector<Vector<DeviceId>> groups = data_parallel_groups(parallelism, *state.topology);
+  const std::optional<Exchanging> exchanging = exchanging_places(parallelism, graph, *state.topology, groups);
+  if (!exchanging) return std::nullopt;
   const auto [found, is_new] =
       state.folds.try_emplace({parallelism.tensor, parallelism.context, parallelism.pipeline, parallelism.data,
                                parallelism.stage_data, parallelism.expert, parallelism.of_expert(),

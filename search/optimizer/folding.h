@@ -33,9 +33,8 @@ struct FoldedPlan {
 // With as few groups as can stand for all of them. Nothing where that is all of them: groups of different devices or
 // links; groups whose transfers share a link; collectives that load one group's links in another way than another's;
 // operators that read samples of other groups (batch normalization), but those that split the experts, which are
-// simulated together; parameter servers. `parallelism`, its data-parallel degree included, is that of plan_of; `known`
-// is of this topology.
-std::optional<FoldedPlan> folded(const Parallelism& parallelism, const Graph& graph, const Topology& topology,
-                                 KnownFolds& known);
+// simulated together; parameter servers. `parallelism`, its data-parallel degree included, is that of plan_of, on the
+// topology of `known`.
+std::optional<FoldedPlan> folded(const Parallelism& parallelism, const Graph& graph, KnownFolds& known);
 
 }  // namespace ff

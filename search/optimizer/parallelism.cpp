@@ -277,48 +277,50 @@ void check_together(const Parallelism& parallelism) {
 
 }  // namespace
 
+void set_value(Parallelism& result, const std::string& key, const std::string& value) {
+  if (key == "tp") result.tensor = static_cast<int>(number(key, value));
+  else if (key == "pp") result.pipeline = static_cast<int>(number(key, value));
+  else if (key == "vp") result.chunks = static_cast<int>(number(key, value));
+  else if (key == "dp") result.data = static_cast<int>(number(key, value));
+  else if (key == "micro_batch") result.micro_batch = number(key, value);
+  else if (key == "sharding")
+    result.synchronization = with_sharding(Synchronization::all_reduce,
+                                           one_of(key, value, {"none", "optimizer", "gradients", "parameters"}));
+  else if (key == "shard_group") result.shard_group = static_cast<int>(number(key, value));
+  else if (key == "recompute") {
+    result.recompute = recomputation_named(one_of(key, value, recomputation_names));
+  } else if (key == "sequence_parallel") result.sequence_parallel = one_of(key, value, {"on", "off"}) == "on";
+  else if (key == "attention")
+    result.attention = one_of(key, value, {"fused", "flash2", "cudnn", "varlen", "flash1", "triton", "stored"});
+  else if (key == "reduce") result.reduce = one_of(key, value, {"f32", "bf16"});
+  else if (key == "overlap_grad_reduce") result.overlaps_reductions = one_of(key, value, {"on", "off"}) == "on";
+  else if (key == "overlap_param_gather") result.overlaps_gathers = one_of(key, value, {"on", "off"}) == "on";
+  else if (key == "tp_comm_overlap") result.overlaps_tensor_parallel = one_of(key, value, {"on", "off"}) == "on";
+  else if (key == "tp_grad_overlap") result.overlaps_input_gradients = one_of(key, value, {"on", "off"}) == "on";
+  else if (key == "fp8") {
+    result.fp8_weights = one_of(key, value, {"on", "off", "weights"}) == "weights";
+    result.fp8 = value != "off";
+  } else if (const Fusion* fusion = fusion_of(key)) result.*fusion->given = one_of(key, value, {"on", "off"}) == "on";
+  else if (key == "launch_blocking") result.blocking_launches = one_of(key, value, {"on", "off"}) == "on";
+  else if (key == "early_stop") result.early_stop = one_of(key, value, {"on", "off"}) == "on";
+  else if (key == "compile") result.compiled = one_of(key, value, {"on", "off"}) == "on";
+  else if (key == "loss") result.fused_loss = one_of(key, value, {"unfused", "fused"}) == "fused";
+  else if (key == "layers") result.layers = numbers(key, value, 0);
+  else if (key == "stage_dp") result.stage_data = numbers(key, value, 1);
+  else if (key == "recompute_layers") result.recompute_layers = static_cast<int>(number(key, value));
+  else if (key == "framework")
+    result.framework =
+        one_of(key, value, {"none", "megatron", "fsdp", "composer", "deepspeed", "internevo", "scaling"});
+  else if (key == "ep") result.expert = static_cast<int>(number(key, value));
+  else if (key == "etp") result.expert_tensor = static_cast<int>(number(key, value));
+  else if (key == "cp") result.context = static_cast<int>(number(key, value));
+  else precision_of_key(key, value);  // precision_of_settings
+}
+
 Parallelism parse_parallelism(const std::string& text) {
   Parallelism result;
   const std::map<std::string, std::string> values = split(text);
-  for (const auto& [key, value] : values) {
-    if (key == "tp") result.tensor = static_cast<int>(number(key, value));
-    else if (key == "pp") result.pipeline = static_cast<int>(number(key, value));
-    else if (key == "vp") result.chunks = static_cast<int>(number(key, value));
-    else if (key == "dp") result.data = static_cast<int>(number(key, value));
-    else if (key == "micro_batch") result.micro_batch = number(key, value);
-    else if (key == "sharding")
-      result.synchronization = with_sharding(Synchronization::all_reduce,
-                                             one_of(key, value, {"none", "optimizer", "gradients", "parameters"}));
-    else if (key == "shard_group") result.shard_group = static_cast<int>(number(key, value));
-    else if (key == "recompute") {
-      result.recompute = recomputation_named(one_of(key, value, recomputation_names));
-    } else if (key == "sequence_parallel") result.sequence_parallel = one_of(key, value, {"on", "off"}) == "on";
-    else if (key == "attention")
-      result.attention = one_of(key, value, {"fused", "flash2", "cudnn", "varlen", "flash1", "triton", "stored"});
-    else if (key == "reduce") result.reduce = one_of(key, value, {"f32", "bf16"});
-    else if (key == "overlap_grad_reduce") result.overlaps_reductions = one_of(key, value, {"on", "off"}) == "on";
-    else if (key == "overlap_param_gather") result.overlaps_gathers = one_of(key, value, {"on", "off"}) == "on";
-    else if (key == "tp_comm_overlap") result.overlaps_tensor_parallel = one_of(key, value, {"on", "off"}) == "on";
-    else if (key == "tp_grad_overlap") result.overlaps_input_gradients = one_of(key, value, {"on", "off"}) == "on";
-    else if (key == "fp8") {
-      result.fp8_weights = one_of(key, value, {"on", "off", "weights"}) == "weights";
-      result.fp8 = value != "off";
-    } else if (const Fusion* fusion = fusion_of(key)) result.*fusion->given = one_of(key, value, {"on", "off"}) == "on";
-    else if (key == "launch_blocking") result.blocking_launches = one_of(key, value, {"on", "off"}) == "on";
-    else if (key == "early_stop") result.early_stop = one_of(key, value, {"on", "off"}) == "on";
-    else if (key == "compile") result.compiled = one_of(key, value, {"on", "off"}) == "on";
-    else if (key == "loss") result.fused_loss = one_of(key, value, {"unfused", "fused"}) == "fused";
-    else if (key == "layers") result.layers = numbers(key, value, 0);
-    else if (key == "stage_dp") result.stage_data = numbers(key, value, 1);
-    else if (key == "recompute_layers") result.recompute_layers = static_cast<int>(number(key, value));
-    else if (key == "framework")
-      result.framework =
-          one_of(key, value, {"none", "megatron", "fsdp", "composer", "deepspeed", "internevo", "scaling"});
-    else if (key == "ep") result.expert = static_cast<int>(number(key, value));
-    else if (key == "etp") result.expert_tensor = static_cast<int>(number(key, value));
-    else if (key == "cp") result.context = static_cast<int>(number(key, value));
-    else precision_of_key(key, value);  // precision_of_settings
-  }
+  for (const auto& [key, value] : values) set_value(result, key, value);
   check_together(result);
   if (!result.stage_data.empty()) set_stages_of_own_width(result, values.contains("pp"), values.contains("dp"));
   if (result.chunks > 1 && result.pipeline == 1) throw InputError("vp: chunks of layers need stages, pp above 1");

@@ -133,6 +133,8 @@ std::string_view name_of(Recomputation recomputation);
 
 // "tp=8,pp=4,micro_batch=1". Throws InputError for unknown keys and values, and for what plans cannot say.
 Parallelism parse_parallelism(const std::string& text);
+// One of its keys, whatever the others. Throws InputError for an unknown value; a key of the precision changes nothing.
+void set_value(Parallelism& parallelism, const std::string& key, const std::string& value);
 // What such a text says of the precision, which is not part of the plan but of what its tasks cost. Throws likewise.
 std::optional<Precision> precision_of_settings(const std::string& text);
 // "4:2:1"

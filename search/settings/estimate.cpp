@@ -139,17 +139,12 @@ bool same_devices(const ShapeCosts& a, const ShapeCosts& b) {
   return a.stage == b.stage && std::ranges::equal(a.one, b.one, simulated);
 }
 
-}  // namespace
-
-namespace {
-
 // As many layers as are known from (parallelism.h), and one more for each stage.
 std::optional<std::pair<const Graph*, const Graph*>> few_layers(const Parallelism& parallelism, FewerLayers& layers,
                                                                 const Vector<int>& of_stage) {
   const int stages = parallelism.pipeline, few = stages > 2 ? 1 : stages == 2 ? 2 : 3;
-  constexpr int least_saved = 1;
   if (!parallelism.layers.empty() || parallelism.recompute_layers > 0 ||
-      *std::min_element(of_stage.begin(), of_stage.end()) < few + few + 1 + least_saved)
+      *std::min_element(of_stage.begin(), of_stage.end()) < 2 * (few + 1))  // else no less than all
     return std::nullopt;
   const Graph *const first = layers.with(few * stages), *const second = layers.with((few + 1) * stages);
   if (!first || !second) return std::nullopt;

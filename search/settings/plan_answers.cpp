@@ -80,19 +80,10 @@ SettingsSearchOptions with_value(SettingsSearchOptions options, const std::strin
   }
   Parallelism& pinned = options.pinned;
   const std::string text = key + "=" + value + ",framework=" + pinned.framework;
-  const Parallelism parsed = parse_parallelism((key == "vp" ? "pp=2," : "") + text);
+  const Parallelism parsed = parse_parallelism((key == "vp" ? "pp=2," : "") + text);  // checks it
+  set_value(pinned, key, value);
   options.given.insert(key);
-  if (key == "tp") pinned.tensor = parsed.tensor;
-  if (key == "pp") pinned.pipeline = parsed.pipeline;
-  if (key == "vp") pinned.chunks = parsed.chunks;
-  if (key == "dp") pinned.data = parsed.data;
-  if (key == "cp") pinned.context = parsed.context;
-  if (key == "ep") pinned.expert = parsed.expert;
-  if (key == "micro_batch") pinned.micro_batch = parsed.micro_batch;
-  if (key == "sharding") pinned.synchronization = parsed.synchronization;
-  if (key == "recompute") pinned.recompute = parsed.recompute;
   if (key == "stage_dp") {
-    pinned.stage_data = parsed.stage_data;
     pinned.pipeline = parsed.pipeline;
     pinned.data = parsed.data;
     options.given.insert({"pp", "dp"});

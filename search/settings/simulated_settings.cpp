@@ -18,7 +18,7 @@ FoldedPlan plan_of_some(const Parallelism& parallelism, const Graph& graph, cons
   if (!folds) folds = &own_folds.emplace(topology);
   Parallelism own = parallelism;
   Graph of_one = with_batch_size(graph, own.micro_batch * own.data, "graph");
-  if (std::optional<FoldedPlan> found = folded(own, of_one, topology, *folds)) return *std::move(found);
+  if (std::optional<FoldedPlan> found = folded(own, of_one, *folds)) return *std::move(found);
   FoldedPlan all{std::move(of_one), topology, {}, nullptr};
   all.plan = plan_of(own, all.graph, all.topology);
   return all;

@@ -11,6 +11,14 @@ from settings_case import BUILD, ROOT, SettingsCase
 
 
 class FrameworkSettings(SettingsCase):
+    def exported_exactly(self, settings, framework):
+        note = self.simulate(settings)["note"]
+        found = json.loads(self.program(BUILD / "ffsearch", "export", "--strategy", "s.json", "--for", framework,
+                                        "--cost", "analytic", "--json"))
+        self.assertEqual(found["settings"], note)
+        self.assertTrue(found["exact"], found["not_there"])
+        return found
+
     def test_export_gives_settings_back(self):
         self.make_graph("llama")
         for settings, framework, expected in (
@@ -23,11 +31,7 @@ class FrameworkSettings(SettingsCase):
                 ("tp=2,sharding=parameters,recompute=full", "torchtitan", 'mode = "full"'),
                 ("tp=1,micro_batch=1,sharding=gradients", "deepspeed", '"stage": 2')):
             with self.subTest(settings=settings, framework=framework):
-                note = self.simulate(settings)["note"]
-                found = json.loads(self.program(BUILD / "ffsearch", "export", "--strategy", "s.json", "--for",
-                                                framework, "--cost", "analytic", "--json"))
-                self.assertEqual(found["settings"], note)
-                self.assertTrue(found["exact"], found["not_there"])
+                found = self.exported_exactly(settings, framework)
                 self.assertIn(expected, found["text"])
                 self.assertEqual(found["settings_predicted_us"], found["predicted_us"])
 
@@ -83,18 +87,14 @@ class FrameworkSettings(SettingsCase):
                 ("tp=2,micro_batch=2,sharding=parameters,recompute=selective", "torchtitan"),
                 ("pp=4,micro_batch=2,sharding=parameters", "torchtitan")):
             with self.subTest(settings=settings, framework=framework):
-                note = self.simulate(settings)["note"]
-                found = json.loads(self.program(BUILD / "ffsearch", "export", "--strategy", "s.json", "--for",
-                                                framework, "--cost", "analytic", "--json"))
-                self.assertEqual(found["settings"], note)
-                self.assertTrue(found["exact"], found["not_there"])
+                found = self.exported_exactly(settings, framework)
                 (self.work / "run.toml").write_text(found["text"])
                 arguments = ("--megatron", found["text"]) if framework == "megatron" else ("--torchtitan", "run.toml")
                 again = json.loads(self.program(
                     BUILD / "ffsearch", "simulate", "--graph", "g.json", "--topo", ROOT / "topologies/p100-2x4.json",
                     *arguments, "--cost", "analytic", "--precision", "fp32", "--json"))
                 conventions = "megatron" if framework == "megatron" else "fsdp"
-                self.assertEqual(again["note"], f"{note},framework={conventions}")
+                self.assertEqual(again["note"], f"{found['settings']},framework={conventions}")
 
     def test_plans_for_a_framework_follow_its_conventions(self):
         self.make_graph("llama", batch=32)

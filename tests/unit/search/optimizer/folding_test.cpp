@@ -17,7 +17,7 @@ namespace {
 
 std::optional<FoldedPlan> folded_plan(const Parallelism& parallelism, const Graph& graph, const Topology& topology) {
   KnownFolds folds(topology);
-  return folded(parallelism, graph, topology, folds);
+  return folded(parallelism, graph, folds);
 }
 
 // What one device does, and when.
@@ -100,7 +100,7 @@ Compared folded_as_all(Parallelism settings, const Graph& graph, const Topology&
   expect_alike(of_ranks, 1);
   result.ranks = has_stand_ins(of_ranks);
   for (const DeviceId device : topology.devices.indices()) expect_equal(of_ranks, all, device, device);
-  if (const std::optional<FoldedPlan> found = folded(settings, graph, topology, known)) {
+  if (const std::optional<FoldedPlan> found = folded(settings, graph, known)) {
     result.groups = true;
     for (const bool ranks : {false, true}) {
       const Simulated some =
