@@ -10,13 +10,14 @@
 
 namespace ff {
 
-TaskGraphBuilder::TaskGraphBuilder(const Graph& graph, const StrategySettings& settings, int replicas)
+TaskGraphBuilder::TaskGraphBuilder(const Graph& graph, const StrategySettings& settings, int replicas,
+                                   Vector<int> sharded_layers)
     : graph_(graph), synchronization_(settings.synchronization), by_group_(sharding_by_group(graph, settings.sharding)),
       recomputed_(settings.recompute.empty() ? Vector<bool>() : recomputed_operators(graph, settings.recompute)),
       computed_again_(recomputed_.empty() ? Vector<bool>() : ff::computed_again(graph, recomputed_)),
-      micro_batches_(settings.micro_batches), replicas_(replicas), overlaps_reductions_(settings.overlaps_reductions),
-      least_collective_size_(settings.least_collective_size), edges_(edges_of(graph)),
-      groups_(parameter_groups(graph)) {
+      micro_batches_(settings.micro_batches), replicas_(replicas), sharded_layers_(std::move(sharded_layers)),
+      overlaps_reductions_(settings.overlaps_reductions), least_collective_size_(settings.least_collective_size),
+      edges_(edges_of(graph)), groups_(parameter_groups(graph)) {
   const std::string of = "graph \"" + graph.name + '"';
   check_room_in_keys(of, "operators", graph.operators.count(), most_key_subjects);
   check_room_in_keys(of, "edges", edges_.count(), most_key_subjects);

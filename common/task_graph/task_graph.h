@@ -43,6 +43,7 @@ struct TaskGraph {
   Vector<std::shared_ptr<const BlockPairs>> pairs;
   Vector<Task> tasks;
   Vector<SynchronizationUnit> units;
+  Vector<int32_t> gathered_with;  // [unit]: the one that stands for those of its layer; empty: each for itself
   Vector<StatisticsReduction> reductions;
   Vector<EdgeCollective> collectives;
   // Successors of task t: successors[successor_begin[t] .. successor_begin[t + 1]).
@@ -111,8 +112,11 @@ class TaskGraphBuilder {
  public:
   // `graph` has the whole batch; strategies are expanded to the micro-batches of `settings` (micro_batches.h).
   // `replicas`: devices that each device of the strategies stands for, with which it synchronizes parameters
-  // (search/cost/replicas.h). Throws InputError for patterns in `settings` that do not fit the graph.
-  explicit TaskGraphBuilder(const Graph& graph, const StrategySettings& settings = {}, int replicas = 1);
+  // (search/cost/replicas.h). `sharded_layers`, by operator: sharded parameters and gradients of a layer are gathered
+  // and reduced at once; empty: each unit by itself. Throws InputError for patterns in `settings` that do not fit the
+  // graph.
+  explicit TaskGraphBuilder(const Graph& graph, const StrategySettings& settings = {}, int replicas = 1,
+                            Vector<int> sharded_layers = {});
 
   const Graph& graph() const { return graph_; }
   Synchronization synchronization() const { return synchronization_; }  // of all groups, the furthest
@@ -120,6 +124,8 @@ class TaskGraphBuilder {
   const Vector<Synchronization>& synchronization_by_group() const { return by_group_; }  // empty: all alike
   int micro_batches() const { return micro_batches_; }
   int replicas() const { return replicas_; }
+  bool shards_layers() const { return !sharded_layers_.empty(); }
+  int sharded_layer(OperatorId op) const { return sharded_layers_[op]; }
   bool recomputes() const { return !recomputed_.empty(); }  // any operator
   bool recomputed(OperatorId op) const { return !recomputed_.empty() && recomputed_[op]; }
   // Of recomputed ones, those that backward has a use for (recomputation.h).
@@ -156,6 +162,7 @@ class TaskGraphBuilder {
   const Vector<bool> recomputed_;           // by operator; empty: none
   const Vector<bool> computed_again_;       // likewise
   const int micro_batches_, replicas_;
+  const Vector<int> sharded_layers_;  // by operator; empty: none
   const bool overlaps_reductions_;
   const int least_collective_size_;
   Vector<Edge> edges_;

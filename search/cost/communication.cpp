@@ -14,8 +14,8 @@ bool works_beside(const Route& route) { return route.cpu_overhead_us > 0 || rout
 
 }  // namespace
 
-CommunicationModel::CommunicationModel(const Topology& topology)
-    : topology_(topology), device_count_(static_cast<int32_t>(topology.devices.size())) {
+CommunicationModel::CommunicationModel(const Topology& topology, bool nccl)
+    : topology_(topology), nccl_(nccl), device_count_(static_cast<int32_t>(topology.devices.size())) {
   for (const Channel& channel : topology.channels) bandwidth_gb_per_s_.push_back(channel.bandwidth_gb_per_s);
   loads_.ns_per_byte.assign(topology.channels.size(), 0);
 }
@@ -212,7 +212,8 @@ void CommunicationModel::add_rings(Loads& loads, const Vector<Vector<DeviceId>>&
 }
 
 CommunicationModel::CollectiveShape CommunicationModel::rings(CollectiveKind kind,
-                                                              const Vector<Vector<DeviceId>>& groups) {
+                                                              const Vector<Vector<DeviceId>>& groups, double within,
+                                                              double between) {
   Vector<DeviceId> ring;
   for (const Vector<DeviceId>& group : groups) ring.insert(ring.end(), group.begin(), group.end());
   const size_t k = ring.size();
@@ -220,13 +221,54 @@ CommunicationModel::CollectiveShape CommunicationModel::rings(CollectiveKind kin
   const double steps = passes * static_cast<double>(k - 1) / static_cast<double>(k);
   add_rings(loads_, groups, kind == CollectiveKind::broadcast ? 1 : steps);
   double around_us = 0;
-  for (size_t i = 0; i < k; ++i)
-    for (const ChannelId channel : topology_.route(ring[i], ring[(i + 1) % k]).channels)
-      around_us += topology_.channels[channel].all_reduce_latency_us;
+  for (size_t i = 0; i < k; ++i) {
+    const DeviceId from = ring[i], to = ring[(i + 1) % k];
+    const double share = topology_.devices[from].node == topology_.devices[to].node ? within : between;
+    for (const ChannelId channel : topology_.route(from, to).channels)
+      around_us += share * topology_.channels[channel].all_reduce_latency_us;
+  }
   CollectiveShape shape;
   add_level(shape, loads_, 0);
   shape.latency_ns = steps * around_us * 1e3;
   return shape;
+}
+
+namespace {
+
+// NCCL's protocol LL128 beside Simple, whose latencies and rates a topology has. Latency of a ring's step: 1.9 instead
+// of 3.4 us over NVLink, 4 instead of 14 over the network (hwLat in NCCL's graph/tuning.cc; the differences in
+// topologies/microbenchmarks/nccl-h100-multinode-autoparallel.csv, whose rates among nodes of 8 GPUs are 0.76 times
+// those of Simple).
+constexpr double ll128_latency_within = 1.9 / 3.4, ll128_latency_between = 4.0 / 14, ll128_rate = 0.76;
+
+// Among several nodes: the rate of all_gather and reduce_scatter of so many bytes a GPU, over that of 32 MiB and more
+// (first line of the same file, from nccl-tests on 2 to 32 nodes of 8 H100, all of which took part).
+double share_of_rate(double bytes_per_holder) {
+  constexpr double mib = 1 << 20, few = 0.68, some = 0.79, many = 0.87;
+  const double doublings = std::log2(std::clamp(bytes_per_holder, 8 * mib, 32 * mib) / (8 * mib));
+  return (doublings < 1 ? std::lerp(few, some, doublings) : std::lerp(some, many, doublings - 1)) / many;
+}
+
+}  // namespace
+
+bool CommunicationModel::is_of_nccl(CollectiveKind kind, const Vector<DeviceId>& holders) const {
+  const bool of_rings = kind == CollectiveKind::all_reduce || kind == CollectiveKind::all_gather ||
+                        kind == CollectiveKind::reduce_scatter;
+  return nccl_ && of_rings && std::none_of(holders.begin(), holders.end(), [&](DeviceId holder) {
+           return topology_.devices[holder].kind == DeviceKind::cpu;
+         });
+}
+
+void CommunicationModel::add_rings_of_nccl(CollectiveKind kind, const Vector<Vector<DeviceId>>& nodes,
+                                           Vector<CollectiveShape>& result) {
+  CollectiveShape simple = rings(kind, nodes);
+  simple.ramps = kind != CollectiveKind::all_reduce;
+  CollectiveShape ll128 = rings(kind, nodes, ll128_latency_within, ll128_latency_between);
+  ll128.ramps = simple.ramps;
+  ll128.slowest_ns_per_byte /= ll128_rate;
+  for (auto& [channel, ns_per_byte] : ll128.load_ns_per_byte) ns_per_byte /= ll128_rate;
+  result.push_back(std::move(simple));
+  result.push_back(std::move(ll128));
 }
 
 // The holders in each node, in the order of `holders`. Nothing unless there are several nodes with equally many, at
@@ -302,6 +344,7 @@ Vector<CommunicationModel::CollectiveShape> CommunicationModel::shapes(Collectiv
     case CollectiveKind::all_gather:
     case CollectiveKind::reduce_scatter:  // the same the other way round
       add([&](Loads& loads) { add_ring(loads, holders, (k - 1) / k); }, k - 1);
+      if (is_of_nccl(kind, holders)) break;
       [[fallthrough]];
     case CollectiveKind::all_to_all:
       if (holders.size() <= most_holders_exact || nodes.empty())
@@ -311,6 +354,10 @@ Vector<CommunicationModel::CollectiveShape> CommunicationModel::shapes(Collectiv
   if (kind != CollectiveKind::all_gather && kind != CollectiveKind::reduce_scatter &&
       kind != CollectiveKind::all_reduce)
     return result;
+  if (is_of_nccl(kind, holders)) {
+    if (!nodes.empty()) add_rings_of_nccl(kind, nodes, result);
+    return result;
+  }
   for (const auto& groups : {nodes, by_runs(holders)})
     if (!groups.empty()) result.push_back(hierarchical(kind, groups));
   if (nodes.empty()) return result;
@@ -335,11 +382,14 @@ void CommunicationModel::collective(CollectiveKind kind, const Vector<DeviceId>&
     it = known.emplace(holders, shapes(kind, holders)).first;
     for (CollectiveShape& shape : it->second) remove_left_out(shape);
   }
-  const double size = static_cast<double>(bytes);
-  const auto time = [&](const CollectiveShape& shape) { return shape.latency_ns + size * shape.slowest_ns_per_byte; };
+  const double of_all = static_cast<double>(bytes), of_holder = of_all / static_cast<double>(holders.size());
+  const auto time = [&](const CollectiveShape& shape) {
+    return shape.latency_ns + of_all / (shape.ramps ? share_of_rate(of_holder) : 1) * shape.slowest_ns_per_byte;
+  };
   const CollectiveShape& shape =
       *std::min_element(it->second.begin(), it->second.end(),
                         [&](const CollectiveShape& a, const CollectiveShape& b) { return time(a) < time(b); });
+  const double size = of_all / (shape.ramps ? share_of_rate(of_holder) : 1);
   set_without_channels(cost, shape, holders, 1, size);
   for (const auto& [channel, ns_per_byte] : shape.load_ns_per_byte)
     cost.uses.push_back({device_count_ + channel, at_least_one(size * ns_per_byte)});

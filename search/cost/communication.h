@@ -19,7 +19,11 @@ struct CommunicationCost {
 // Not thread-safe (caches the shapes of collectives): one a thread.
 class CommunicationModel {
  public:
-  explicit CommunicationModel(const Topology& topology);
+  // With `nccl` by NCCL's algorithms, for GPUs alone: all_gather and reduce_scatter by rings, all_reduce by rings and
+  // trees.
+  explicit CommunicationModel(const Topology& topology, bool nccl = false);
+
+  bool nccl() const { return nccl_; }
 
   // Sum of the route's latencies plus bytes over its narrowest bandwidth; each channel is occupied for bytes over its
   // own bandwidth (cut-through), and both devices too where a channel keeps its endpoints busy. Both devices work
@@ -45,6 +49,8 @@ class CommunicationModel {
   //   rings, where m GPUs are on each of n nodes: as many as m, each of which enters a node at another GPU, as NCCL's
   //   channels do, so that all network adapters are used; k-1 latencies, each of its own hop
   //                                              as a ring, with 1/m of B on each
+  //   the same with NCCL's protocol for shorter messages (LL128), among several nodes, where all_gather and
+  //   reduce_scatter of less than 32 MiB a GPU reach less of the rate
   // and among CPUs, several on each of several hosts, as ffexec does it
   //   chain, host by host and back, slices in all places at once
   //                                              all_reduce: 2 (m-1)/m B within a host, B each way between hosts, 2 n
@@ -78,6 +84,7 @@ class CommunicationModel {
     double slowest_ns_per_byte = 0;
     Vector<std::pair<ChannelId, double>> load_ns_per_byte;
     bool blocks_devices = false;
+    bool ramps = false;  // all_gather, reduce_scatter: slower where each holder has little (share_of_rate)
     Vector<std::pair<DeviceId, Beside>> beside;
   };
   // One level of an algorithm under construction.
@@ -94,7 +101,9 @@ class CommunicationModel {
   // Of so many in turn, with so many bytes in all: duration, devices that are blocked, and work beside kernels.
   static void set_without_channels(CommunicationCost& cost, const CollectiveShape& shape,
                                    const Vector<DeviceId>& holders, double count, double size);
-  CollectiveShape rings(CollectiveKind kind, const Vector<Vector<DeviceId>>& groups);
+  // Latencies are these shares of a hop's: within a node, between nodes.
+  CollectiveShape rings(CollectiveKind kind, const Vector<Vector<DeviceId>>& groups, double within = 1,
+                        double between = 1);
   void add_rings(Loads& loads, const Vector<Vector<DeviceId>>& groups, double share) const;
   CollectiveShape hierarchical(CollectiveKind kind, const Vector<Vector<DeviceId>>& groups);
   Vector<Vector<DeviceId>> by_node(const Vector<DeviceId>& holders) const;
@@ -110,8 +119,11 @@ class CommunicationModel {
   void add_all_pairs(Loads& loads, const Vector<Vector<DeviceId>>& nodes, double share) const;
   void add_chain(Loads& loads, const Vector<Vector<DeviceId>>& hosts) const;
   static void add_level(CollectiveShape& shape, Loads& loads, double latencies);
+  bool is_of_nccl(CollectiveKind kind, const Vector<DeviceId>& holders) const;
+  void add_rings_of_nccl(CollectiveKind kind, const Vector<Vector<DeviceId>>& nodes, Vector<CollectiveShape>& result);
 
   const Topology& topology_;
+  const bool nccl_;
   int32_t device_count_;
   Vector<double> bandwidth_gb_per_s_;                                     // [channel]
   Vector<bool> left_out_;                                                 // [channel]; empty: none

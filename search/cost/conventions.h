@@ -100,6 +100,10 @@ struct FrameworkConventions {
   // Gradients are reduced, and weights of a sharded optimizer gathered, in buckets of at least so many elements, filled
   // in the order of backward (gradient_buckets.h). 0: each weight by itself.
   int64_t bucket_elements = 0;
+  // Sharded parameters and gradients are gathered and reduced by layers. (FSDP's units are transformer blocks:
+  // fully_shard of each in torchtitan's parallelize_llama.py, fsdp_wrap_fn of Composer's models; Megatron-FSDP's are
+  // TransformerLayers.)
+  bool shards_layers = false;
   // Chunks of layers but the first one of the first stage are a bucket each.
   bool buckets_of_first_chunk = false;
   // Bytes that the product of a weight's gradient itself reads and writes, for each weight, to add it to those of other
@@ -131,6 +135,8 @@ struct FrameworkConventions {
   // product of the input's gradients. (LinearWithGradAccumulationAndAsyncCommunication in Megatron-LM's layers.py since
   // March 2022, and TransformerEngine's Linear alike.)
   bool overlaps_input_gradients = false;
+  // Collectives have the algorithms of NCCL alone (CommunicationModel).
+  bool nccl_collectives = false;
   // Collectives of parameters run while the device computes, and occupy a part of it (KernelEfficiency::collectives).
   // They do not queue with other transfers and collectives (TaskCosts::separate_parameters).
   bool overlapped_collectives = false;
@@ -187,6 +193,9 @@ constexpr double fsdp_gradient_copy_bytes(int reduced_bytes) {
 
 // AccumulateGrad: two bf16 gradients are read, one is written.
 constexpr double autograd_accumulation_bytes = 6;
+// FSDP with stages, for each parameter and micro-batch after the first: a bf16 gradient is added to a f32 one
+// (accumulate_unsharded_grad_if_needed in torch/distributed/fsdp/_fully_shard/_fsdp_param.py).
+constexpr double fsdp_accumulation_bytes = 10;
 // DeepSpeed's BF16_Optimizer (runtime/bf16_optimizer.py, April 2022, and the branch before it): each micro-batch's
 // gradient is converted (2 + 4) and added to a f32 one (4 + 4 + 4). At the end the f32 gradients are multiplied, summed
 // up by an all-reduce and copied back (4 + 4 each; runtime/engine.py, allreduce_bucket), read for the norm (4), scaled

@@ -31,6 +31,7 @@ class Buckets {
   Vector<BucketShare> found() {
     if (conventions_.bucket_elements > 0) fill_buckets();
     if (conventions_.late_reductions_beyond > 0) join_late_ones();
+    if (!tasks_.gathered_with.empty()) join_layers();
     return std::move(shares_);
   }
 
@@ -106,6 +107,16 @@ class Buckets {
     }
   }
 
+  void join_layers() {
+    std::map<int32_t, Vector<int>> layers;
+    for (const int u : tasks_.units.indices())
+      if (const int32_t with = tasks_.gathered_with[u]; with != u) layers[with].push_back(u);
+    for (auto& [first, units] : layers) {
+      units.push_back(first);
+      join(units);
+    }
+  }
+
   const TaskGraph& tasks_;
   const FrameworkConventions& conventions_;
   const Vector<int> chunk_;    // [operator]
@@ -117,7 +128,7 @@ class Buckets {
 
 Vector<BucketShare> bucket_shares(const Graph& graph, const TaskGraph& tasks, const Strategy& strategy,
                                   const FrameworkConventions& conventions) {
-  if (conventions.bucket_elements == 0 && conventions.late_reductions_beyond == 0)
+  if (conventions.bucket_elements == 0 && conventions.late_reductions_beyond == 0 && tasks.gathered_with.empty())
     return Vector<BucketShare>(tasks.units.size());
   return Buckets(graph, tasks, strategy, conventions).found();
 }

@@ -62,6 +62,31 @@ MemoryModel::MemoryModel(TaskGraphBuilder& builder, int device_count, int state_
       if (graph().tensors[tensor].producer >= 0) items.push_back({Item::Kind::tensor, tensor});
     for (int g : groups_of_[op]) items.push_back({Item::Kind::group, g});
   }
+  find_whole_layers();
+}
+
+// Of a layer that is gathered at once its largest group is counted, for all.
+void MemoryModel::find_whole_layers() {
+  const Vector<ParameterGroup>& groups = builder_.groups();
+  whole_over_own_.assign(groups.size(), 1);
+  if (!builder_.shards_layers()) return;
+  struct Layer {
+    int64_t elements = 0, most = 0;
+    int largest = -1;  // group
+  };
+  std::map<int, Layer> layers;
+  for (const int g : groups.indices()) {
+    if (!shard_rounds(builder_, g).gradients) continue;
+    int64_t elements = 0;
+    for (const ParameterId parameter : groups[g].parameters)
+      elements += ff::volume(graph().parameters[parameter].spec.shape);
+    Layer& layer = layers[builder_.sharded_layer(groups[g].operators[0])];
+    layer.elements += elements;
+    if (elements > layer.most) layer.most = elements, layer.largest = g;
+  }
+  for (const auto& [number, layer] : layers)
+    if (layer.most > 0)
+      whole_over_own_[layer.largest] = static_cast<double>(layer.elements) / static_cast<double>(layer.most);
 }
 
 size_t MemoryModel::number(Item item) const {
@@ -498,7 +523,7 @@ void MemoryModel::add_shards(int g, const Strategy& strategy, const ShardRounds&
       const int64_t gradients = rounds.gradients ? 0 : whole * framework_.whole_gradient_bytes;
       const int64_t in_arena = (rounds.gradients ? whole : 0) + (rounds.parameters ? whole : 0);
       for (const DeviceId holder : unit.holders)
-        needs.push_back({holder, of_shard + gradients, in_arena * element_bytes / 2});
+        needs.push_back({holder, of_shard + gradients, whole_bytes(g, in_arena * element_bytes / 2)});
       continue;
     }
     int64_t held = (state_buffers_ + (holders > 1 ? 1 : 0)) * shard, in_arena = 0, copies = 0;
@@ -514,7 +539,7 @@ void MemoryModel::add_shards(int g, const Strategy& strategy, const ShardRounds&
       else held += whole;
     }
     for (const DeviceId holder : unit.holders)
-      needs.push_back({holder, held * element_bytes + copies, in_arena * element_bytes});
+      needs.push_back({holder, held * element_bytes + copies, whole_bytes(g, in_arena * element_bytes)});
   }
 }
 

@@ -99,6 +99,10 @@ class MemoryModel {
   bool is_framework_in_bf16() const;
   int64_t gradient_sum_bytes(int64_t elements) const;
   void add_gradient_sums(int group, const Strategy& strategy, NeedList& needs);
+  void find_whole_layers();
+  int64_t whole_bytes(int group, int64_t own) const {
+    return static_cast<int64_t>(whole_over_own_[group] * static_cast<double>(own));
+  }
   void add_shards(int group, const Strategy& strategy, const ShardRounds& rounds, NeedList& needs);
   void add_exchange_with_owners(int group, const Strategy& strategy, NeedList& needs);
   void add(const NeedList& needs, Item::Kind kind, int64_t sign);
@@ -142,6 +146,7 @@ class MemoryModel {
   const FrameworkConventions framework_;
   Vector<bool> kept_in_fp8_;           // [tensor]: for backward, where only products in fp8 read it there
   Vector<int64_t> kept_weight_bytes_;  // [parameter]: of an element, where a framework keeps it in other types too
+  Vector<double> whole_over_own_;      // [group]: elements that are whole with it, over its own
   Vector<Vector<int>> edges_of_tensor_, groups_of_;
   Vector<Vector<Item>> items_around_;                     // [operator]: what its configuration enters
   Vector<std::map<Degrees, PartBytes>> part_bytes_;       // [operator]

@@ -10,8 +10,9 @@ namespace ff {
 
 TaskCostModel::TaskCostModel(const Graph& graph, const Topology& topology, KernelCosts& kernels,
                              const Replicas* replicas)
-    : graph_(graph), topology_(topology), kernels_(kernels), communication_(topology), replicas_(replicas),
-      edges_(edges_of(graph)), uses_(graph.operators.size()), second_of_gate_(graph.operators.size(), false),
+    : graph_(graph), topology_(topology), kernels_(kernels),
+      communication_(topology, kernels.conventions().nccl_collectives), replicas_(replicas), edges_(edges_of(graph)),
+      uses_(graph.operators.size()), second_of_gate_(graph.operators.size(), false),
       read_by_gate_(graph.operators.size(), false), cache_(graph.operators.size() * topology.models.size()) {
   for (const GatedProducts& gate : gated_products(graph)) {
     const Tensor& input = graph.tensors[gate.input];

@@ -296,7 +296,8 @@ std::shared_ptr<const Replicas> with_stand_ins(const Problem& problem, const Par
   if (problem.replicas) *result = *problem.replicas;
   else {
     result->topology = std::make_shared<const Topology>(problem.topology);
-    result->communication = std::make_shared<CommunicationModel>(*result->topology);
+    result->communication =
+        std::make_shared<CommunicationModel>(*result->topology, problem.kernels.conventions().nccl_collectives);
   }
   if (result->devices.empty())
     for (const DeviceId device : problem.topology.devices.indices()) result->devices.push_back({device});

@@ -8,6 +8,7 @@
 
 #include "common/task_graph/issue_order.h"
 #include "search/cost/step_order.h"
+#include "search/optimizer/parallelism.h"
 #include "search/simulation_room.h"
 
 namespace ff {
@@ -17,6 +18,16 @@ namespace {
 bool moves_nothing(const TaskGraph& tasks) {
   return std::none_of(tasks.tasks.begin(), tasks.tasks.end(),
                       [](const Task& task) { return is_transfer(task.kind) || is_edge_collective(task.kind); });
+}
+
+// By operator, as TaskGraphBuilder takes them: what is in front of the first layer is one, and what is behind the last.
+Vector<int> sharded_layers(const Problem& problem) {
+  if (!problem.kernels.conventions().shards_layers || !shards_gradients(problem.settings.synchronization)) return {};
+  Vector<int> result = layer_or_none_of_operators(problem.whole());
+  const int layers = *std::max_element(result.begin(), result.end()) + 1;
+  if (layers == 0) return {};
+  for (auto last = result.rbegin(); last != result.rend() && *last == no_layer; ++last) *last = layers;
+  return result;
 }
 
 // Of the devices whose tasks are simulated (Replicas::stand_ins).
@@ -31,7 +42,8 @@ int64_t parts_of(const Strategy& strategy, const Vector<DeviceId>& stand_ins) {
 }  // namespace
 
 Evaluator::Evaluator(const Problem& problem)
-    : problem_(problem), builder_(problem_.whole(), problem.settings, problem.replicas ? problem.replicas->count : 1),
+    : problem_(problem), builder_(problem_.whole(), problem.settings, problem.replicas ? problem.replicas->count : 1,
+                                  sharded_layers(problem)),
       cost_model_(problem_.whole(), problem.topology, problem.kernels, problem.replicas.get()),
       memory_(builder_, problem.topology.devices.count(), problem.state_buffers, gpus_of(problem.topology),
               problem.kernels.conventions()) {

@@ -155,7 +155,7 @@ class ParameterLoads {
 
   // `communication` is of the topology, and leaves nothing out.
   const Vector<Load>& of(CollectiveKind kind, const Vector<DeviceId>& holders, CommunicationModel& communication) {
-    const auto [found, is_new] = known_.try_emplace({kind, holders});
+    const auto [found, is_new] = known_.try_emplace({communication.nccl(), kind, holders});
     if (!is_new) return found->second;
     Vector<ChannelId> loaded;
     CommunicationCost cost;
@@ -177,7 +177,7 @@ class ParameterLoads {
  private:
   const int device_count_;
   Vector<uint64_t> hash_;  // [channel]; all 0 between calls
-  std::map<std::pair<CollectiveKind, Vector<DeviceId>>, Vector<Load>> known_;
+  std::map<std::tuple<bool, CollectiveKind, Vector<DeviceId>>, Vector<Load>> known_;
 };
 
 // [channel]: equal for channels with equal rates that parameters load equally, with each of their collectives. A
@@ -305,12 +305,13 @@ struct Fold {
 
 struct KnownFolds::State {
   // All that the groups, what parameters load, and so folds follow from, but for the topology.
-  using Key = std::tuple<int, int, int, int, Vector<int>, int, int, bool, int, Exchanging>;
+  using Key = std::tuple<int, int, int, int, Vector<int>, int, int, bool, int, bool, Exchanging>;
 
   std::shared_ptr<const Topology> topology;
   ParameterLoads loads;
   std::map<Key, std::optional<Fold>> folds;
-  std::map<Vector<bool>, std::shared_ptr<CommunicationModel>> without;  // by the channels that it leaves out
+  // By NCCL's algorithms or all, and the channels that it leaves out.
+  std::map<std::pair<bool, Vector<bool>>, std::shared_ptr<CommunicationModel>> without;
 };
 
 KnownFolds::KnownFolds(const Topology& topology)
@@ -321,14 +322,14 @@ namespace {
 
 // The fewest groups that can stand for all of them.
 std::optional<Fold> find_fold(const Parallelism& parallelism, const Vector<Vector<DeviceId>>& groups,
-                              const Exchanging& exchanging, KnownFolds::State& known) {
+                              const Exchanging& exchanging, bool nccl, KnownFolds::State& known) {
   const int data = parallelism.equal_parts(), least = parallelism.groups_of_experts();  // these exchange tokens
-  auto communication = std::make_shared<CommunicationModel>(*known.topology);
+  auto communication = std::make_shared<CommunicationModel>(*known.topology, nccl);
   Comparison comparison(parallelism, *known.topology, groups, exchanging, known.loads, *communication);
   for (int simulated = least; simulated < data; simulated += least) {
     if (data % simulated != 0 || !comparison.alike(sets_of(groups, simulated))) continue;
     const Vector<bool> images = comparison.images();
-    const auto [found, is_new] = known.without.try_emplace(images, std::move(communication));
+    const auto [found, is_new] = known.without.try_emplace({nccl, images}, std::move(communication));
     if (is_new) found->second->leave_out(images);
     return Fold{simulated, found->second};
   }
@@ -345,11 +346,12 @@ std::optional<FoldedPlan> folded(const Parallelism& parallelism, const Graph& gr
   const Vector<Vector<DeviceId>> groups = data_parallel_groups(parallelism, *state.topology);
   const std::optional<Exchanging> exchanging = exchanging_places(parallelism, graph, *state.topology, groups);
   if (!exchanging) return std::nullopt;
+  const bool nccl = conventions_of(parallelism, graph.batch_size).nccl_collectives;
   const auto [found, is_new] =
       state.folds.try_emplace({parallelism.tensor, parallelism.context, parallelism.pipeline, parallelism.data,
                                parallelism.stage_data, parallelism.expert, parallelism.of_expert(),
-                               is_sharded(parallelism.synchronization), parallelism.shard_group, *exchanging});
-  if (is_new) found->second = find_fold(parallelism, groups, *exchanging, state);
+                               is_sharded(parallelism.synchronization), parallelism.shard_group, nccl, *exchanging});
+  if (is_new) found->second = find_fold(parallelism, groups, *exchanging, nccl, state);
   if (!found->second) return std::nullopt;
   return fold(parallelism, graph, state.topology, sets_of(groups, found->second->simulated),
               found->second->communication);

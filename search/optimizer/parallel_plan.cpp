@@ -327,7 +327,7 @@ ParallelPlan plan_of(Parallelism& parallelism, const Graph& graph, const Topolog
   const Vector<PlaceOfLayer> places = places_of_layers(layers_of_chunks(parallelism, layers.count()));
   const Vector<int> chunk_of = chunk_of_operators(graph, layers, places, parallelism.pipeline * parallelism.chunks);
   ParallelPlan plan;
-  plan.settings.synchronization = parallelism.synchronization;
+  plan.settings.synchronization = sharding_of_micro_batches(parallelism);
   plan.settings.overlaps_reductions = overlaps_reductions(parallelism);
   if (parallelism.framework != "none") plan.settings.least_collective_size = 2;
   plan.settings.micro_batches = static_cast<int>(graph.batch_size / parallelism.data / parallelism.micro_batch);

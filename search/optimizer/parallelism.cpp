@@ -207,6 +207,18 @@ bool overlaps_by_default(const Parallelism& parallelism) {
   return parallelism.pipeline == 1 && !may_replicate_length(parallelism) && !parallelism.blocking_launches;
 }
 
+namespace {
+
+bool keeps_whole(const Parallelism& parallelism) {
+  return parallelism.framework == "fsdp" && parallelism.pipeline > 1 && shards_gradients(parallelism.synchronization);
+}
+
+}  // namespace
+
+Synchronization sharding_of_micro_batches(const Parallelism& parallelism) {
+  return keeps_whole(parallelism) ? Synchronization::sharded_optimizer : parallelism.synchronization;
+}
+
 bool gathers_for_forward(const Parallelism& parallelism) {
   return parallelism.overlaps_gathers && parallelism.synchronization == Synchronization::sharded_optimizer;
 }
@@ -392,9 +404,9 @@ FrameworkConventions conventions_of(const Parallelism& parallelism, int64_t batc
       parallelism.data > 0 && parallelism.micro_batch > 0 ? batch / parallelism.data / parallelism.micro_batch : 1;
   const bool bf16_optimizer = parallelism.framework == "deepspeed" && parallelism.reduce == "f32";
   if (bf16_optimizer) result.accumulated_bytes = bf16_optimizer_accumulation_bytes;
-  else if (deepspeed && micro_batches > 1)
-    result.accumulated_bytes =
-        autograd_accumulation_bytes * static_cast<double>(micro_batches - 1) / static_cast<double>(micro_batches);
+  else if ((deepspeed || keeps_whole(parallelism)) && micro_batches > 1)
+    result.accumulated_bytes = (deepspeed ? autograd_accumulation_bytes : fsdp_accumulation_bytes) *
+                               static_cast<double>(micro_batches - 1) / static_cast<double>(micro_batches);
   result.recomputes_keys = recomputes_operators(parallelism);
   result.recomputes_whole_segments = !fsdp || !parallelism.early_stop;
   result.whole_passes = true;
@@ -406,6 +418,7 @@ FrameworkConventions conventions_of(const Parallelism& parallelism, int64_t batc
   result.replicates_length = !parallelism.sequence_parallel && parallelism.tensor > 1;
   result.context = parallelism.context;
   result.exchanges_keys = parallelism.context > 1;
+  result.nccl_collectives = true;
   result.overlapped_collectives = true;
   result.framework_memory = true;
   result.recomputes_exchanges = parallelism.recompute == Recomputation::full;
@@ -427,10 +440,11 @@ FrameworkConventions conventions_of(const Parallelism& parallelism, int64_t batc
   result.overlaps_tensor_parallel = parallelism.overlaps_tensor_parallel && parallelism.tensor > 1;
   result.overlaps_input_gradients = parallelism.framework == "megatron" && parallelism.tensor > 1 &&
                                     parallelism.overlaps_input_gradients.value_or(!parallelism.blocking_launches);
-  result.gathers_for_forward = gathers_for_forward(parallelism);
+  result.gathers_for_forward = gathers_for_forward(parallelism) || keeps_whole(parallelism);
   if (parallelism.framework == "megatron" && parallelism.tensor > 1)
     result.late_reductions_beyond = parallelism.ranks_of_parameters();
   set_buckets(parallelism, result);
+  result.shards_layers = fsdp || parallelism.framework == "megatron";
   result.reduced_share = reduces_bf16 ? 0.5 : 1;
   if (parallelism.shard_group > 0 && parallelism.ranks_of_parameters() % parallelism.shard_group == 0)
     result.shard_group = parallelism.shard_group;

@@ -147,6 +147,10 @@ bool overlaps_by_default(const Parallelism& parallelism);
 // train_step; before 2023 allreduce_gradients), and so do DeepSpeed's pipelines (TrainSchedule: ReduceTiedGrads and
 // ReduceGrads at the end).
 bool overlaps_reductions(const Parallelism& parallelism);
+// What micro-batches find sharded. With stages FSDP gathers weights in front of the first one and keeps them, and
+// reduces gradients after the last one, as with a sharded optimizer (backward_maybe_with_nosync in
+// torch/distributed/pipelining/stage.py; get_fsdp_reshard_after_forward_policy in torchtitan's distributed/fsdp.py).
+Synchronization sharding_of_micro_batches(const Parallelism& parallelism);
 // Are weights gathered while the next forward pass computes? As asked for, where a sharded optimizer updates them.
 bool gathers_for_forward(const Parallelism& parallelism);
 // Are RMS norms, the rotation of queries and keys, and gated layers a kernel each? As asked for, or as the framework

@@ -75,7 +75,7 @@ ShapeCosts costs_of_shape(const Parallelism& parallelism, const Graph& graph, co
       static_cast<Nanoseconds>(share_of_equal_layers(busy, alike, simulated) * static_cast<double>(result.busy));
   result.busiest = result.computing = *std::max_element(busy.begin(), busy.end());
   // Sharded gradients are reduced, and sharded parameters gathered, for each micro-batch.
-  if (shards_gradients(parallelism.synchronization))
+  if (shards_gradients(sharding_of_micro_batches(parallelism)))
     result.synchronizing = *std::max_element(synchronizing.begin(), synchronizing.end());
   result.busiest = std::max(result.busiest, result.synchronizing);
   const Vector<int> issued = on_demand_issue_order(details.tasks, tasks_by_start(details.tasks, details.timeline));

@@ -23,7 +23,8 @@ std::optional<SimulatedSettings> settings_of_some(Parallelism& parallelism, cons
                                                   const CostOptions& costs) {
   if (!file.settings.sharding.empty()) return std::nullopt;
   parallelism = completed(parallelism, file.graph, file.topology);
-  parallelism.synchronization = file.settings.synchronization;
+  if (file.settings.synchronization != sharding_of_micro_batches(parallelism))
+    parallelism.synchronization = file.settings.synchronization;
   SimulatedSettings settings = simulated_settings(parallelism, file, costs);
   if (!settings.replicas()) return std::nullopt;
   return settings;

@@ -548,9 +548,10 @@ class SettingsSearch {
     else result_.looked_at[place->second] = one;
   }
 
-  // Borders of stages, and recomputation of some layers (refinement.h).
+  // Borders of stages, and recomputation of some layers (refinement.h): of the three best plans, and of others that
+  // would be among these if they gained as much as one of them.
   void refine_best() {
-    constexpr int most = 3;
+    constexpr int least = 3;
     const SettingsRefinement refinement{
         graph_,
         topology_,
@@ -563,11 +564,17 @@ class SettingsSearch {
         !given("overlap_param_gather"),
         !given("shard_group"),
         [this] { return ended(); }};
-    Vector<SettingsPrediction> from(result_.best.begin(), result_.best.begin() + std::min(most, result_.best.count()));
-    for (const SettingsPrediction& plan : from) {
-      if (ended()) return;
-      const SettingsPrediction better = refined(plan, refinement, result_.refined);
-      if (!(better.parallelism == plan.parallelism)) add_to_best(better);
+    double largest_gain = 0;
+    const Vector<SettingsPrediction> found = result_.best;
+    for (const int p : found.indices()) {
+      const auto makespan = static_cast<double>(found[p].makespan);
+      const bool may_be_best =
+          p < least || (1 - largest_gain) * makespan < static_cast<double>(result_.best[least - 1].makespan);
+      if (!may_be_best || ended()) return;
+      const SettingsPrediction better = refined(found[p], refinement, result_.refined);
+      if (better.parallelism == found[p].parallelism) continue;
+      largest_gain = std::max(largest_gain, 1 - static_cast<double>(better.makespan) / makespan);
+      add_to_best(better);
     }
   }
 

@@ -386,6 +386,19 @@ class FrameworkSettings(SettingsCase):
         self.assertGreater(times["tp=1,framework=fsdp"], times["tp=1"])
         self.assertGreater(times["tp=1,attention=stored"], times["tp=1"])
 
+    def test_reports_predict_what_simulate_does(self):
+        self.make_graph("llama", batch=32)
+        for settings in ("pp=2,micro_batch=1,sharding=parameters,framework=fsdp",
+                         "tp=2,micro_batch=1,sharding=parameters,framework=fsdp",
+                         "tp=2,pp=2,micro_batch=1,framework=deepspeed"):
+            on = ("simulate", "--graph", "g.json", "--topo", ROOT / "topologies/dgx-a100-1.json", "--settings",
+                  settings, "--precision", "bf16", "--cost", "analytic", "--json")
+            found, reported = (json.loads(self.program(BUILD / "ffsearch", *on, *report))
+                               for report in ((), ("--html", "report.html")))
+            with self.subTest(settings=settings):
+                self.assertEqual(found["predicted_us"], reported["predicted_us"])
+                self.assertEqual(found["memory_bytes"], reported["memory_bytes"])
+
     def test_layouts_of_pipelines_are_written_and_read(self):
         self.make_graph("llama", batch=32, num_hidden_layers=6)
         on = ("--graph", "g.json", "--topo", ROOT / "topologies/dgx-a100-1.json", "--cost", "analytic", "--precision",

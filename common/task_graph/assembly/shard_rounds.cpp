@@ -1,6 +1,7 @@
 #include "common/task_graph/assembly/shard_rounds.h"
 
 #include <algorithm>
+#include <tuple>
 
 #include "common/micro_batches.h"
 
@@ -59,30 +60,74 @@ std::map<DeviceId, Vector<ShardRoundsDraft::HeldShard>> ShardRoundsDraft::held_s
 }
 
 void ShardRoundsDraft::limit_in_flight() {
-  for (const auto& [device, shards] : held_shards())
-    for (const HeldShard& shard : shards) {
-      const HeldShard* in_front = in_front_of(shards, shard.of->op);
-      if (in_front) limit_gradients(shard, *in_front);
-      if (shard.of->gatherings.empty()) continue;
-      const HeldShard* later = after(shards, shard.of->begin);
-      for (int round = 0; round < shard.of->rounds.rounds; ++round) {
-        gather_for_forward(shard, round, in_front);
-        gather_for_backward(shard, round, later);
+  for (const auto& [device, shards] : held_shards()) limit_in_flight(layers_of(shards));
+  if (draft_.builder.shards_layers()) join_layers();
+}
+
+void ShardRoundsDraft::limit_in_flight(const Vector<HeldLayer>& layers) {
+  for (const int layer : layers.indices()) {
+    const HeldShard* in_front = in_front_of(layers, layer);
+    for (const HeldShard* shard : layers[layer]) {
+      if (in_front) limit_gradients(*shard, *in_front);
+      if (shard->of->gatherings.empty()) continue;
+      const HeldShard* later = after(layers, layer, shard->of->begin);
+      for (int round = 0; round < shard->of->rounds.rounds; ++round) {
+        gather_for_forward(*shard, round, in_front);
+        gather_for_backward(*shard, round, later);
       }
     }
+  }
 }
 
-// The unit so far in front of an operator, or after it; null: there is none.
-const ShardRoundsDraft::HeldShard* ShardRoundsDraft::in_front_of(const Vector<HeldShard>& shards, OperatorId op) {
-  const auto end =
-      std::partition_point(shards.begin(), shards.end(), [&](const HeldShard& one) { return one.of->op < op; });
-  return end - shards.begin() < shards_in_flight ? nullptr : &*(end - shards_in_flight);
+Vector<ShardRoundsDraft::HeldLayer> ShardRoundsDraft::layers_of(const Vector<HeldShard>& shards) const {
+  Vector<HeldLayer> layers;
+  const TaskGraphBuilder& builder = draft_.builder;
+  for (const HeldShard& shard : shards) {
+    const bool joins = builder.shards_layers() && !layers.empty() &&
+                       builder.sharded_layer(layers.back()[0]->of->op) == builder.sharded_layer(shard.of->op);
+    HeldLayer& layer = joins ? layers.back() : layers.emplace_back();
+    layer.push_back(&shard);
+  }
+  return layers;
 }
 
-const ShardRoundsDraft::HeldShard* ShardRoundsDraft::after(const Vector<HeldShard>& shards, OperatorId op) {
-  const auto begin =
-      std::partition_point(shards.begin(), shards.end(), [&](const HeldShard& one) { return one.of->op <= op; });
-  return shards.end() - begin < shards_in_flight ? nullptr : &*(begin + shards_in_flight - 1);
+// The last shard that must have run forward when the layer is gathered; null: there is none.
+const ShardRoundsDraft::HeldShard* ShardRoundsDraft::in_front_of(const Vector<HeldLayer>& layers, int layer) {
+  const OperatorId op = layers[layer][0]->of->op;
+  int end = layer;
+  while (end > 0 && layers[end - 1][0]->of->op == op) --end;  // an operator may have several units
+  return end < shards_in_flight ? nullptr : layers[end - shards_in_flight].back();
+}
+
+// The first shard that must have run backward, where the layer is needed from this operator on.
+const ShardRoundsDraft::HeldShard* ShardRoundsDraft::after(const Vector<HeldLayer>& layers, int layer, OperatorId op) {
+  int behind = 0;  // the operator
+  for (int later = layer + 1; later < layers.count(); ++later) {
+    if (layers[later][0]->of->op > op) ++behind;
+    if (behind == shards_in_flight) return layers[later][0];
+  }
+  return nullptr;
+}
+
+// Of the units of a layer with the same holders the first one stands for all: the others are gathered and reduced when
+// it is.
+void ShardRoundsDraft::join_layers() {
+  std::map<std::tuple<int, Vector<DeviceId>, int, int>, const ShardedUnit*> first;
+  const auto of_layer = [&](const ShardedUnit& one) -> const ShardedUnit*& {
+    return first[{draft_.builder.sharded_layer(one.op), draft_.result.units[one.unit].holders, one.reductions.count(),
+                  one.gatherings.count()}];
+  };
+  for (const ShardedUnit& one : sharded_)
+    if (const ShardedUnit*& known = of_layer(one); !known || one.op < known->op) known = &one;
+  Vector<int32_t>& gathered_with = draft_.result.gathered_with;
+  for (const int32_t unit : draft_.result.units.indices()) gathered_with.push_back(unit);
+  for (const ShardedUnit& one : sharded_) {
+    const ShardedUnit& with = *of_layer(one);
+    gathered_with[one.unit] = with.unit;
+    if (&with == &one) continue;
+    for (const int round : one.reductions.indices()) draft_.add_order(with.reductions[round], one.reductions[round]);
+    for (const int round : one.gatherings.indices()) draft_.add_order(with.gatherings[round], one.gatherings[round]);
+  }
 }
 
 // Calls visit(part) for the parts of the unit's operator on the device in the micro-batch.

@@ -31,6 +31,9 @@ class ShardRoundsDraft {
     const ShardedUnit* of;
     Vector<int32_t> parts;  // of its operator on this device
   };
+  // What a device gathers at once, in the order of operators: the shards of a layer (TaskGraphBuilder::sharded_layer),
+  // or a single one.
+  using HeldLayer = Vector<const HeldShard*>;
 
   void add_gatherings(UnitDraft& unit, ShardedUnit& sharded);
   int32_t first_part(OperatorId op, int micro_batch) const;
@@ -38,8 +41,11 @@ class ShardRoundsDraft {
     return micro_batch_of_part(draft_.builder, draft_.strategy, op, part);
   }
   std::map<DeviceId, Vector<HeldShard>> held_shards() const;
-  static const HeldShard* in_front_of(const Vector<HeldShard>& shards, OperatorId op);
-  static const HeldShard* after(const Vector<HeldShard>& shards, OperatorId op);
+  Vector<HeldLayer> layers_of(const Vector<HeldShard>& shards) const;
+  static const HeldShard* in_front_of(const Vector<HeldLayer>& layers, int layer);
+  static const HeldShard* after(const Vector<HeldLayer>& layers, int layer, OperatorId op);
+  void limit_in_flight(const Vector<HeldLayer>& layers);
+  void join_layers();
   template <class Visit>
   void for_each_part(const HeldShard& shard, int in, const Visit& visit) const;
   void limit_gradients(const HeldShard& shard, const HeldShard& later);

@@ -13,6 +13,7 @@
 #include "search/cost/task_costs.h"
 #include "search/optimizer/evaluator.h"
 #include "search/optimizer/parallelism.h"
+#include "tests/support/committed_files.h"
 #include "tests/support/graph_text.h"
 
 using namespace ff;
@@ -832,6 +833,31 @@ TEST_CASE("reduce=f32 is DeepSpeed's BF16_Optimizer, which adds up and reduces f
   CHECK(f32.gradient_copy_bytes == 32);
   CHECK(f32.whole_gradient_bytes == 6);
   CHECK(!own.all_reduces_gradients);
+}
+
+TEST_CASE("with stages FSDP has weights and gradients whole from the first micro-batch to the last") {
+  const Graph graph = load_graph(FF_SOURCE_DIR "/graphs/llama-tiny.json", 32);
+  const auto sharding = [&](const std::string& settings) {
+    Parallelism parallelism = parse_parallelism(settings + ",micro_batch=1,sharding=parameters");
+    const ParallelPlan plan = plan_of(parallelism, graph, committed_topology("dgx-a100-1"));
+    CHECK(parallelism.synchronization == Synchronization::sharded_parameters);
+    return plan.settings.synchronization;
+  };
+  CHECK(sharding("pp=2,framework=fsdp") == Synchronization::sharded_optimizer);
+  CHECK(sharding("tp=2,framework=fsdp") == Synchronization::sharded_parameters);
+  CHECK(sharding("pp=2,framework=megatron") == Synchronization::sharded_parameters);
+  CHECK(sharding("pp=2") == Synchronization::sharded_parameters);
+  const auto conventions = [](const std::string& settings) {
+    Parallelism parallelism = parse_parallelism(settings + ",framework=fsdp,micro_batch=1");
+    parallelism.data = 4;
+    return conventions_of(parallelism, 16);  // 4 micro-batches
+  };
+  CHECK(conventions("pp=2,sharding=parameters").gathers_for_forward);
+  CHECK(conventions("pp=2,sharding=parameters").accumulated_bytes == 10 * 3 / 4.0);
+  for (const char* const settings : {"tp=2,sharding=parameters", "pp=2"}) {
+    CHECK(!conventions(settings).gathers_for_forward);
+    CHECK(conventions(settings).accumulated_bytes == 0);
+  }
 }
 
 TEST_CASE(

@@ -13,7 +13,9 @@ namespace {
 // those in `other` on devices 2 and 3.
 class Layers {
  public:
-  explicit Layers(const std::set<OperatorId>& other) : builder_(graph_, {.micro_batches = 1}) {
+  // `sharded`: parameters are; and these layers are gathered at once.
+  explicit Layers(const std::set<OperatorId>& other, const Vector<int>& sharded = {})
+      : builder_(graph_, settings(!sharded.empty()), 1, sharded) {
     for (const OperatorId op : graph_.operator_ids()) {
       const Degrees degrees = op < 5 ? Degrees{2, 1, 1} : Degrees{2, 1};
       strategy_.push_back({degrees, other.contains(op) ? Vector<DeviceId>{2, 3} : Vector<DeviceId>{0, 1}});
@@ -33,6 +35,11 @@ class Layers {
   }
 
  private:
+  static StrategySettings settings(bool sharded) {
+    StrategySettings result;
+    if (sharded) result.synchronization = Synchronization::sharded_parameters;
+    return result;
+  }
   static Graph network() {
     std::string layers, input = "x";
     for (int layer = 0; layer < 5; ++layer) {
@@ -76,6 +83,11 @@ TEST_CASE("chunks of layers have buckets of their own") {
   CHECK(three.joined({.bucket_elements = all}) == Vector<double>{2, 0, 1, 2, 0});
   CHECK(two.joined({.bucket_elements = 20}) == Vector<double>{1, 1, 1, 1, 1});
   CHECK(two.joined({.bucket_elements = 20, .buckets_of_first_chunk = true}) == Vector<double>{1, 1, 3, 0, 0});
+}
+
+TEST_CASE("what is sharded by layers is gathered and reduced with the first unit of each") {
+  CHECK(Layers({}, {0, 1, 1, 2, 2, 2}).joined({}) == Vector<double>{1, 2, 0, 2, 0});
+  CHECK(Layers({2}, {0, 1, 1, 1, 2, 2}).joined({}) == Vector<double>{1, 2, 1, 0, 1});
 }
 
 }  // namespace ff

@@ -1,5 +1,6 @@
 #include "search/discovery/presets.h"
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 
 #include "common/errors.h"
@@ -91,6 +92,36 @@ TEST_CASE("presets: all-gathers among nodes take the times of NCCL's rings") {
     const double us = static_cast<double>(cost.duration) / 1e3;
     const double gb_per_s = 0.87 * measured.algorithm_gb_per_s;
     CHECK(us == Approx(measured.latency_us + static_cast<double>(bytes) / gb_per_s / 1e3).epsilon(0.1));
+  }
+}
+
+// Of the same file: latency and bandwidth of the protocols Simple and LL128, and what messages of so many bytes a GPU
+// reach of the bandwidth.
+TEST_CASE("presets: with a framework all-gathers take the times of NCCL's rings at all sizes") {
+  struct Measured {
+    int nodes;
+    double simple_us, simple_gb_per_s, ll128_us, ll128_gb_per_s;
+  };
+  const auto reached = [](double mib_of_gpu) { return mib_of_gpu <= 8 ? 0.68 : mib_of_gpu >= 32 ? 0.87 : 0.79; };
+  for (const Measured& measured : {Measured{2, 70, 409.6, 44.6, 313.2},
+                                   {4, 145.6, 396.4, 79.2, 303.1},
+                                   {8, 296.8, 390.1, 148.4, 298.3},
+                                   {16, 599.2, 387, 286.8, 295.9},
+                                   {32, 1204, 385.5, 563.6, 294.8}}) {
+    const Topology made = topology({"dgx-h100", measured.nodes, 0, 0});
+    CommunicationModel communication(made, /*nccl=*/true);
+    for (const int mib_of_gpu : {1, 2, 4, 8, 16, 32, 128}) {
+      CAPTURE(measured.nodes, mib_of_gpu);
+      const int64_t bytes = int64_t{mib_of_gpu} * (8 << 20) * measured.nodes;
+      CommunicationCost cost;
+      communication.collective(CollectiveKind::all_gather, made.by_links(), bytes, cost);
+      const auto us = [&](double latency_us, double gb_per_s) {
+        return latency_us + static_cast<double>(bytes) / (reached(mib_of_gpu) * gb_per_s) / 1e3;
+      };
+      const double least_us =
+          std::min(us(measured.simple_us, measured.simple_gb_per_s), us(measured.ll128_us, measured.ll128_gb_per_s));
+      CHECK(static_cast<double>(cost.duration) / 1e3 == Approx(least_us).epsilon(mib_of_gpu > 1 ? 0.1 : 0.2));
+    }
   }
 }
 

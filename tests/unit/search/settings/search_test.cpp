@@ -165,7 +165,7 @@ TEST_CASE("many micro-batches continue few of them that take equally long, but f
 }
 
 // Here a device that computed for another micro-batch while one waited for a collective was late for the next, so that
-// a micro-batch took 1.1 to 1.33 ms instead of 1.04.
+// a micro-batch took 1.1 to 1.33 ms instead of 1.04 (with the latencies of NCCL's rings it is 1.49).
 TEST_CASE("with a framework further micro-batches of a pipeline take equally long") {
   const Topology topology = committed_topology("dgx-a100-2");
   Parallelism settings{.tensor = 4, .pipeline = 4, .data = 1, .micro_batch = 1, .layers = {4, 4, 3, 1}};
@@ -176,14 +176,14 @@ TEST_CASE("with a framework further micro-batches of a pipeline take equally lon
   };
   for (const bool sequence_parallel : {true, false}) {
     settings.sequence_parallel = sequence_parallel;
-    // The first ones fill the pipeline. With sequence_parallel=off it repeats itself every 15 micro-batches.
-    const Nanoseconds first = makespan(10), further = makespan(25) - first;
-    for (const int micro_batches : {40, 55, 70}) {
+    // The first ones fill the pipeline, which repeats itself every two or six micro-batches then.
+    const Nanoseconds first = makespan(10), further = makespan(16) - first;
+    for (const int micro_batches : {34, 52, 70}) {
       CAPTURE(sequence_parallel, micro_batches);
-      const Nanoseconds steady = first + (micro_batches - 10) / 15 * further;
+      const Nanoseconds steady = first + (micro_batches - 10) / 6 * further;
       CHECK(relative_error(static_cast<double>(makespan(micro_batches)), static_cast<double>(steady)) < 0.0001);
     }
-    CHECK(further < 15 * 1'080'000);
+    CHECK(further < 6 * 1'500'000);
   }
 }
 
@@ -276,11 +276,23 @@ TEST_CASE("plans are refined by chunks of one layer, with the embedding alone") 
   CHECK(refine(true).parallelism.chunks == 2);
 }
 
+// The fourth best plan has six chunks a stage: with seven, and gradients reduced with backward, it is the second.
+TEST_CASE("plans that may become one of the three best are refined, too") {
+  const Graph graph = load_graph(FF_SOURCE_DIR "/graphs/bert-base.json", 64);
+  SettingsSearchOptions options;
+  options.pinned.framework = "megatron";
+  options.top = 8;
+  const SettingsSearchResult found = searched(graph, committed_topology("dgx-a100-1"), options);
+  REQUIRE(found.best.count() == 8);
+  CHECK(found.best[1].parallelism.chunks == 7);
+  CHECK(overlaps_reductions(found.best[1].parallelism));
+}
+
 TEST_CASE("the search over settings finds plans with context parallelism that are faster than those without") {
   constexpr const char* config =
       R"({"model_type":"llama","hidden_act":"silu","hidden_size":4096,"num_hidden_layers":8,"num_attention_heads":32,)"
-      R"("num_key_value_heads":8,"intermediate_size":14336,"vocab_size":32000,"max_position_embeddings":8192})";
-  const Graph graph = graph_of_config(config, 32, 8192);
+      R"("num_key_value_heads":8,"intermediate_size":14336,"vocab_size":32000,"max_position_embeddings":32768})";
+  const Graph graph = graph_of_config(config, 2, 32768);
   Topology topology = committed_topology("dgx-a100-2");
   topology.models[0].memory_bytes = int64_t{16} << 30;  // else nothing needs to be recomputed
   SettingsSearchOptions options;
