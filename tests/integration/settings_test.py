@@ -437,7 +437,7 @@ class Settings(SettingsCase):
             self.assertEqual(once[key], every[key], key)
 
     def test_further_micro_batches_repeat_the_first_ones(self):
-        self.make_graph("llama", batch=64)
+        self.make_graph("llama", batch=128)
         for settings, devices in (("tp=1,pp=1,micro_batch=1,sharding=optimizer", 1),
                                   ("tp=2,pp=2,micro_batch=1,sharding=optimizer", 4),
                                   ("tp=1,pp=2,micro_batch=1,framework=megatron", 2),
