@@ -437,14 +437,14 @@ class Settings(SettingsCase):
             self.assertEqual(once[key], every[key], key)
 
     def test_further_micro_batches_repeat_the_first_ones(self):
-        self.make_graph("llama", batch=128)
+        self.make_graph("llama", batch=64)
         for settings, devices in (("tp=1,pp=1,micro_batch=1,sharding=optimizer", 1),
                                   ("tp=2,pp=2,micro_batch=1,sharding=optimizer", 4),
                                   ("tp=1,pp=2,micro_batch=1,framework=megatron", 2),
                                   ("tp=2,cp=2,micro_batch=1,framework=megatron", 2),
                                   ("tp=2,pp=2,micro_batch=1,framework=megatron,sharding=optimizer", 4),
                                   ("tp=2,pp=1,micro_batch=1,recompute=full,framework=deepspeed", 2),
-                                  ("tp=1,pp=1,micro_batch=1,sharding=parameters,framework=fsdp", 1)):
+                                  ("tp=2,pp=1,micro_batch=1,sharding=parameters,framework=fsdp", 2)):
             command = (BUILD / "ffsearch", "simulate", "--graph", "g.json", "--topo",
                        ROOT / "topologies/dgx-a100-1.json", "--settings", settings, "--cost", "analytic", "--json")
             few = json.loads(self.program(*command))
