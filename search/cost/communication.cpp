@@ -212,24 +212,23 @@ void CommunicationModel::add_rings(Loads& loads, const Vector<Vector<DeviceId>>&
 }
 
 CommunicationModel::CollectiveShape CommunicationModel::rings(CollectiveKind kind,
-                                                              const Vector<Vector<DeviceId>>& groups, double within,
-                                                              double between) {
+                                                              const Vector<Vector<DeviceId>>& groups) {
   Vector<DeviceId> ring;
   for (const Vector<DeviceId>& group : groups) ring.insert(ring.end(), group.begin(), group.end());
   const size_t k = ring.size();
   const double passes = kind == CollectiveKind::all_reduce ? 2 : 1;  // reduce_scatter and then all_gather
   const double steps = passes * static_cast<double>(k - 1) / static_cast<double>(k);
   add_rings(loads_, groups, kind == CollectiveKind::broadcast ? 1 : steps);
-  double around_us = 0;
-  for (size_t i = 0; i < k; ++i) {
-    const DeviceId from = ring[i], to = ring[(i + 1) % k];
-    const double share = topology_.devices[from].node == topology_.devices[to].node ? within : between;
-    for (const ChannelId channel : topology_.route(from, to).channels)
-      around_us += share * topology_.channels[channel].all_reduce_latency_us;
-  }
   CollectiveShape shape;
   add_level(shape, loads_, 0);
-  shape.latency_ns = steps * around_us * 1e3;
+  for (size_t i = 0; i < k; ++i) {
+    const DeviceId from = ring[i], to = ring[(i + 1) % k];
+    double& latency_ns =
+        topology_.devices[from].node == topology_.devices[to].node ? shape.within_nodes_ns : shape.between_nodes_ns;
+    for (const ChannelId channel : topology_.route(from, to).channels)
+      latency_ns += steps * 1e3 * topology_.channels[channel].all_reduce_latency_us;
+  }
+  shape.latency_ns = shape.within_nodes_ns + shape.between_nodes_ns;
   return shape;
 }
 
@@ -251,20 +250,12 @@ double share_of_rate(double bytes_per_holder) {
 
 }  // namespace
 
-bool CommunicationModel::is_of_nccl(CollectiveKind kind, const Vector<DeviceId>& holders) const {
-  const bool of_rings = kind == CollectiveKind::all_reduce || kind == CollectiveKind::all_gather ||
-                        kind == CollectiveKind::reduce_scatter;
-  return nccl_ && of_rings && std::none_of(holders.begin(), holders.end(), [&](DeviceId holder) {
-           return topology_.devices[holder].kind == DeviceKind::cpu;
-         });
-}
-
 void CommunicationModel::add_rings_of_nccl(CollectiveKind kind, const Vector<Vector<DeviceId>>& nodes,
                                            Vector<CollectiveShape>& result) {
   CollectiveShape simple = rings(kind, nodes);
   simple.ramps = kind != CollectiveKind::all_reduce;
-  CollectiveShape ll128 = rings(kind, nodes, ll128_latency_within, ll128_latency_between);
-  ll128.ramps = simple.ramps;
+  CollectiveShape ll128 = simple;
+  ll128.latency_ns = ll128_latency_within * simple.within_nodes_ns + ll128_latency_between * simple.between_nodes_ns;
   ll128.slowest_ns_per_byte /= ll128_rate;
   for (auto& [channel, ns_per_byte] : ll128.load_ns_per_byte) ns_per_byte /= ll128_rate;
   result.push_back(std::move(simple));
@@ -327,6 +318,7 @@ Vector<CommunicationModel::CollectiveShape> CommunicationModel::shapes(Collectiv
   const auto nodes = by_node(holders);
   const bool on_cpus = std::any_of(holders.begin(), holders.end(),
                                    [&](DeviceId holder) { return topology_.devices[holder].kind == DeviceKind::cpu; });
+  const bool by_nccl = nccl_ && !on_cpus;
   switch (kind) {
     case CollectiveKind::all_reduce:
       add([&](Loads& loads) { add_ring(loads, holders, 2 * (k - 1) / k); }, 2 * (k - 1));
@@ -344,7 +336,7 @@ Vector<CommunicationModel::CollectiveShape> CommunicationModel::shapes(Collectiv
     case CollectiveKind::all_gather:
     case CollectiveKind::reduce_scatter:  // the same the other way round
       add([&](Loads& loads) { add_ring(loads, holders, (k - 1) / k); }, k - 1);
-      if (is_of_nccl(kind, holders)) break;
+      if (by_nccl) break;
       [[fallthrough]];
     case CollectiveKind::all_to_all:
       if (holders.size() <= most_holders_exact || nodes.empty())
@@ -354,7 +346,7 @@ Vector<CommunicationModel::CollectiveShape> CommunicationModel::shapes(Collectiv
   if (kind != CollectiveKind::all_gather && kind != CollectiveKind::reduce_scatter &&
       kind != CollectiveKind::all_reduce)
     return result;
-  if (is_of_nccl(kind, holders)) {
+  if (by_nccl) {
     if (!nodes.empty()) add_rings_of_nccl(kind, nodes, result);
     return result;
   }
@@ -382,14 +374,16 @@ void CommunicationModel::collective(CollectiveKind kind, const Vector<DeviceId>&
     it = known.emplace(holders, shapes(kind, holders)).first;
     for (CollectiveShape& shape : it->second) remove_left_out(shape);
   }
-  const double of_all = static_cast<double>(bytes), of_holder = of_all / static_cast<double>(holders.size());
+  const double of_all = static_cast<double>(bytes);
+  const double ramped = nccl_ ? of_all / share_of_rate(of_all / static_cast<double>(holders.size())) : of_all;
+  const auto size_for = [&](const CollectiveShape& shape) { return shape.ramps ? ramped : of_all; };
   const auto time = [&](const CollectiveShape& shape) {
-    return shape.latency_ns + of_all / (shape.ramps ? share_of_rate(of_holder) : 1) * shape.slowest_ns_per_byte;
+    return shape.latency_ns + size_for(shape) * shape.slowest_ns_per_byte;
   };
   const CollectiveShape& shape =
       *std::min_element(it->second.begin(), it->second.end(),
                         [&](const CollectiveShape& a, const CollectiveShape& b) { return time(a) < time(b); });
-  const double size = of_all / (shape.ramps ? share_of_rate(of_holder) : 1);
+  const double size = size_for(shape);
   set_without_channels(cost, shape, holders, 1, size);
   for (const auto& [channel, ns_per_byte] : shape.load_ns_per_byte)
     cost.uses.push_back({device_count_ + channel, at_least_one(size * ns_per_byte)});

@@ -81,6 +81,7 @@ class CommunicationModel {
   // Load of each channel in ns a byte, and the fixed part.
   struct CollectiveShape {
     double latency_ns = 0;
+    double within_nodes_ns = 0, between_nodes_ns = 0;  // of these, in rings
     double slowest_ns_per_byte = 0;
     Vector<std::pair<ChannelId, double>> load_ns_per_byte;
     bool blocks_devices = false;
@@ -101,9 +102,7 @@ class CommunicationModel {
   // Of so many in turn, with so many bytes in all: duration, devices that are blocked, and work beside kernels.
   static void set_without_channels(CommunicationCost& cost, const CollectiveShape& shape,
                                    const Vector<DeviceId>& holders, double count, double size);
-  // Latencies are these shares of a hop's: within a node, between nodes.
-  CollectiveShape rings(CollectiveKind kind, const Vector<Vector<DeviceId>>& groups, double within = 1,
-                        double between = 1);
+  CollectiveShape rings(CollectiveKind kind, const Vector<Vector<DeviceId>>& groups);
   void add_rings(Loads& loads, const Vector<Vector<DeviceId>>& groups, double share) const;
   CollectiveShape hierarchical(CollectiveKind kind, const Vector<Vector<DeviceId>>& groups);
   Vector<Vector<DeviceId>> by_node(const Vector<DeviceId>& holders) const;
@@ -119,7 +118,6 @@ class CommunicationModel {
   void add_all_pairs(Loads& loads, const Vector<Vector<DeviceId>>& nodes, double share) const;
   void add_chain(Loads& loads, const Vector<Vector<DeviceId>>& hosts) const;
   static void add_level(CollectiveShape& shape, Loads& loads, double latencies);
-  bool is_of_nccl(CollectiveKind kind, const Vector<DeviceId>& holders) const;
   void add_rings_of_nccl(CollectiveKind kind, const Vector<Vector<DeviceId>>& nodes, Vector<CollectiveShape>& result);
 
   const Topology& topology_;

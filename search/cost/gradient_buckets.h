@@ -20,8 +20,8 @@ struct BucketShare {
 
 // [unit], each by itself where the framework has no buckets. A chunk is a row of operators on the same devices; a
 // bucket has units of one chunk, in the order of backward, until it has FrameworkConventions::bucket_elements of them,
-// and is that of the last of these: it is reduced when all are there, and gathered in front of all. What
-// is sharded and gathered by layers (TaskGraph::gathered_with) is a bucket each.
+// and is that of the last of these: it is reduced when all are there, and gathered in front of all. What is
+// sharded and gathered by layers (TaskGraph::gathered_with) is a bucket each.
 Vector<BucketShare> bucket_shares(const Graph& graph, const TaskGraph& tasks, const Strategy& strategy,
                                   const FrameworkConventions& conventions);
 
