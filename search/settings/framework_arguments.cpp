@@ -1,17 +1,13 @@
 #include "search/settings/framework_arguments.h"
 
 #include <algorithm>
-#include <cctype>
 #include <charconv>
-#include <cstring>
-#include <filesystem>
-#include <fstream>
 #include <map>
 #include <numeric>
-#include <set>
 #include <sstream>
 
 #include "common/errors.h"
+#include "search/settings/argument_values.h"
 #include "search/settings/pipeline_layout.h"
 
 namespace ff {
@@ -152,14 +148,6 @@ Flags flags_of(const std::string& text, Vector<std::string>& ignored) {
   return flags;
 }
 
-int64_t number_of(const std::string& name, const std::string& text) {
-  int64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || value < 1 || value > (int64_t{1} << 40))
-    fail(name + ": found \"" + text + "\", expected a whole number from 1");
-  return value;
-}
-
 double fraction_of(const std::string& name, const std::string& text) {
   double value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -211,6 +199,7 @@ class Megatron {
     if (own.overlaps_gathers && !has("--overlap-grad-reduce"))
       fail("--overlap-param-gather: needs --overlap-grad-reduce");
     if (has("--grad-reduce-in-bf16")) own.reduce = "bf16";
+    if (has("--bf16") && has("--fp16")) fail("--bf16 and --fp16 exclude each other");
     if (has("--bf16") || has("--fp16")) result_.precision = Precision::bf16;
     if (has("--fp16")) result_.notes.push_back("--fp16: predicted as bf16, without the scaling of the loss");
     if (const std::string format = text("--fp8-format", ""); !format.empty()) {
@@ -431,160 +420,6 @@ class Megatron {
   Flags flags_;
 };
 
-// Of torchtitan's file: "section.key" to the value's text, without quotes. Tables of one level, values on one line.
-std::map<std::string, std::string> keys_of_file(const std::string& path) {
-  std::ifstream file(path);
-  if (!file || std::filesystem::is_directory(path)) fail(path + ": cannot be read");
-  const auto is_control = [](unsigned char letter) { return letter < ' ' && letter != '\t' && letter != '\r'; };
-  const auto is_of_key = [](unsigned char letter) { return std::isalnum(letter) || std::strchr("_-.\"' ", letter); };
-  std::map<std::string, std::string> values;
-  const auto trimmed = [](const std::string& text) {
-    const size_t begin = text.find_first_not_of(" \t\r"), end = text.find_last_not_of(" \t\r");
-    return begin == std::string::npos ? "" : text.substr(begin, end - begin + 1);
-  };
-  std::string line, section;
-  for (int number = 1; std::getline(file, line); ++number) {
-    line = trimmed(line.substr(0, line.find('#')));
-    if (line.empty()) continue;
-    const std::string where = path + ": line " + std::to_string(number) + ": ";
-    if (std::any_of(line.begin(), line.end(), is_control)) fail(where + "is no text, expected key = value");
-    if (line.front() == '[') {
-      if (line.back() != ']') fail(where + "found \"" + line + "\", expected [section]");
-      section = trimmed(line.substr(1, line.size() - 2));
-      continue;
-    }
-    const size_t sign = line.find('=');
-    if (sign == std::string::npos || !std::all_of(line.begin(), line.begin() + static_cast<int64_t>(sign), is_of_key))
-      fail(where + "found \"" + line + "\", expected key = value");
-    std::string value = trimmed(line.substr(sign + 1));
-    if (value.size() > 1 && value.front() == '"' && value.back() == '"') value = value.substr(1, value.size() - 2);
-    if (!values.emplace(section + "." + trimmed(line.substr(0, sign)), value).second)
-      fail(where + "\"" + trimmed(line.substr(0, sign)) + "\" is given twice in [" + section + "]");
-  }
-  return values;
-}
-
-class Torchtitan {
- public:
-  Torchtitan(const std::string& path, const Graph& graph, int devices)
-      : path_(path), layers_(transformer_layers(graph).count()), devices_(devices), graph_(graph),
-        values_(keys_of_file(path)) {}
-
-  FrameworkArguments parsed() {
-    if (layers_ == 0)
-      fail("the graph \"" + graph_.name + "\" has no multi_head_attention: the settings are for transformers");
-    Parallelism& own = result_.parallelism;
-    own.framework = "fsdp";
-    own.tensor = static_cast<int>(number("parallelism.tensor_parallel_degree", 1));
-    own.pipeline = static_cast<int>(number("parallelism.pipeline_parallel_degree", 1));
-    own.context = static_cast<int>(number("parallelism.context_parallel_degree", 1));
-    if (devices_ % (own.of_layer() * own.pipeline) != 0)
-      refuse("parallelism.tensor_parallel_degree",
-             std::string(own.context > 1 ? "tensor, context and pipeline" : "tensor and pipeline") +
-                 " degrees do not divide the " + std::to_string(devices_) + " devices");
-    own.data = devices_ / own.of_layer() / own.pipeline;
-    own.expert = static_cast<int>(number("parallelism.expert_parallel_degree", 1));
-    const int of_expert = static_cast<int>(number("parallelism.expert_tensor_parallel_degree", 1));
-    if (own.expert > 1) own.expert_tensor = of_expert;
-    read_data_parallelism();
-    read_batch();
-    read_schedule();
-    const std::string mode = text("activation_checkpoint.mode", "none");
-    if (mode != "none" && mode != "full" && mode != "selective")
-      refuse("activation_checkpoint.mode", "found \"" + mode + "\", expected none, selective, full");
-    if (!values_.contains("activation_checkpoint.mode"))
-      result_.notes.push_back(
-          "activation_checkpoint.mode is not given: predicted without recomputation; torchtitan's default recomputes "
-          "every other layer");
-    const bool selective = mode == "selective";
-    own.recompute = mode == "full" ? Recomputation::full : selective ? Recomputation::selective : Recomputation::none;
-    if (const std::string of = text("activation_checkpoint.selective_ac_option", "2"); selective && of != "op")
-      refuse("activation_checkpoint.selective_ac_option",
-             "found \"" + of + "\", expected op: recomputation of every so many layers is not among the settings");
-    own.early_stop = flag("activation_checkpoint.early_stop", false) || mode != "full";
-    // [training] had it until 2025.
-    own.compiled = flag("compile.enable", flag("training.compile", false));
-    const std::string optimizer = text("optimizer.name", "AdamW");
-    result_.optimizer = optimizer == "AdamW" ? "adamw" : optimizer == "Adam" ? "adam" : "";
-    if (result_.optimizer.empty()) refuse("optimizer.name", "found \"" + optimizer + "\", expected Adam, AdamW");
-    if (text("training.mixed_precision_param", "bfloat16") == "bfloat16") result_.precision = Precision::bf16;
-    for (const auto& [key, value] : values_)
-      if (!read_.contains(key)) result_.ignored.push_back(key);
-    return std::move(result_);
-  }
-
- private:
-  [[noreturn]] void refuse(const std::string& key, const std::string& what) const {
-    fail(path_ + ": " + key + ": " + what);
-  }
-  std::string text(const std::string& key, const std::string& otherwise) {
-    read_.insert(key);
-    const auto found = values_.find(key);
-    return found == values_.end() ? otherwise : found->second;
-  }
-  bool flag(const std::string& key, bool otherwise) {
-    const std::string value = text(key, otherwise ? "true" : "false");
-    if (value != "true" && value != "false") refuse(key, "found \"" + value + "\", expected true, false");
-    return value == "true";
-  }
-  int64_t number(const std::string& key, int64_t otherwise) {
-    const std::string value = text(key, "");
-    return value.empty() ? otherwise : number_of(path_ + ": " + key, value);
-  }
-
-  void read_data_parallelism() {
-    Parallelism& own = result_.parallelism;
-    const char* const key = "parallelism.data_parallel_shard_degree";
-    const int64_t replicas = number("parallelism.data_parallel_replicate_degree", 1);
-    const int64_t shards = text(key, "-1") == "-1" ? own.data / std::max<int64_t>(1, replicas) : number(key, 1);
-    if (replicas * shards != own.data)
-      refuse(key, "replicas x shards = " + std::to_string(replicas * shards) + ", the devices make " +
-                      std::to_string(own.data));
-    // FSDP is of the ranks of dp_shard and of context parallelism (parallel_dims.py: fsdp_enabled).
-    const int of_state = static_cast<int>(shards) * own.context;
-    if (of_state > 1) own.synchronization = Synchronization::sharded_parameters;
-    if (of_state > 1 && replicas > 1) own.shard_group = of_state;
-  }
-
-  // Gradients accumulate over as many local batches as the global one has.
-  void read_batch() {
-    Parallelism& own = result_.parallelism;
-    const int64_t local = number("training.local_batch_size", 8);
-    result_.batch =
-        text("training.global_batch_size", "-1") == "-1" ? local * own.data : number("training.global_batch_size", 1);
-    own.micro_batch = local;
-    if (own.pipeline > 1) own.micro_batch = number("parallelism.pipeline_parallel_microbatch_size", 1);
-    if (result_.batch != local * own.data && own.pipeline > 1)
-      result_.notes.push_back(
-          "gradients that accumulate over several local batches are predicted as one batch: the pipeline is not "
-          "emptied between them");
-  }
-
-  void read_schedule() {
-    Parallelism& own = result_.parallelism;
-    if (own.pipeline == 1) return;
-    const char* const key = "parallelism.pipeline_parallel_schedule";
-    const std::string schedule = text(key, "1F1B");
-    if (schedule != "1F1B" && schedule != "Interleaved1F1B")
-      refuse(key, "found \"" + schedule + "\", expected 1F1B, Interleaved1F1B");
-    const char* const of_chunk = "parallelism.pipeline_parallel_layers_per_stage";
-    if (schedule == "1F1B") return;
-    own.chunks = 2;
-    if (const int64_t layers = number(of_chunk, 0); layers > 0) {
-      if (layers_ % (layers * own.pipeline) != 0)
-        refuse(of_chunk, "the " + std::to_string(layers_) + " layers are not divisible by it and the stages");
-      own.chunks = static_cast<int>(layers_ / layers / own.pipeline);
-    }
-  }
-
-  const std::string& path_;
-  const int layers_, devices_;
-  const Graph& graph_;
-  const std::map<std::string, std::string> values_;
-  std::set<std::string> read_;
-  FrameworkArguments result_;
-};
-
 }  // namespace
 
 FrameworkArguments parse_megatron_arguments(const std::string& text, const Graph& graph, int devices) {
@@ -593,10 +428,6 @@ FrameworkArguments parse_megatron_arguments(const std::string& text, const Graph
   } catch (const InputError& error) {
     throw InputError(std::string("--megatron: ") + error.what());
   }
-}
-
-FrameworkArguments load_torchtitan_file(const std::string& path, const Graph& graph, int devices) {
-  return Torchtitan(path, graph, devices).parsed();
 }
 
 }  // namespace ff

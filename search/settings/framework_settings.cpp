@@ -9,13 +9,12 @@
 
 #include "common/json_file.h"
 #include "search/settings/pipeline_layout.h"
+#include "search/settings/torchtitan_stages.h"
 
 namespace ff {
 namespace {
 
 std::string text_of(int64_t number) { return std::to_string(number); }
-
-std::string layers_text(const Parallelism& plan) { return "layers=" + colon_separated(plan.layers); }
 
 // Groups of ranks that each have all of the sharded state; 1: all ranks share it. With context parallelism its ranks
 // are among those that do.
@@ -140,6 +139,43 @@ FrameworkSettings megatron_arguments(const Parallelism& plan, const Graph& graph
   return settings;
 }
 
+void add_stages_of_torchtitan(FrameworkSettings& settings, const Parallelism& plan, int layers) {
+  const Vector<int> of_chunks = layers_of_chunks(plan, layers);
+  const std::optional<TorchtitanStages> stages = torchtitan_stages(of_chunks, plan.pipeline);
+  if (!stages) {
+    settings.text += "module_fqns_per_model_part = " + torchtitan_modules(of_chunks) + "\n";
+    return;
+  }
+  settings.text += "pipeline_parallel_first_stage_less_layers = " + text_of(stages->first_less) +
+                   "\npipeline_parallel_last_stage_less_layers = " + text_of(stages->last_less) + "\n";
+  if (stages->layers_per_chunk > 0)
+    settings.text += "pipeline_parallel_layers_per_stage = " + text_of(stages->layers_per_chunk) + "\n";
+}
+
+void add_recomputation_of_torchtitan(FrameworkSettings& settings, const Parallelism& plan, int layers) {
+  const int every = plan.recompute_layers > 0 ? recomputed_every(plan, layers) : 0;
+  const bool some = every > 0, full = plan.recompute == Recomputation::full;
+  const bool by_operator = plan.recompute == Recomputation::selective;
+  settings.text += std::string("\n[activation_checkpoint]\nmode = \"") +
+                   (some || by_operator ? "selective"
+                    : full              ? "full"
+                                        : "none") +
+                   "\"\n";
+  if (some || by_operator)
+    settings.text += "selective_ac_option = \"" + (some ? text_of(every) : std::string("op")) + "\"\n";
+  if (full) settings.text += std::string("early_stop = ") + (plan.early_stop ? "true" : "false") + "\n";
+  if (some)
+    settings.not_there.push_back("recompute_layers=" + text_of(plan.recompute_layers) +
+                                 ": torchtitan computes as many layers of a stage again, but layer " + text_of(every) +
+                                 " of every " + text_of(every) + " instead of the first ones");
+  else if (plan.recompute_layers > 0)
+    settings.not_there.push_back("recompute_layers=" + text_of(plan.recompute_layers) +
+                                 ": torchtitan computes all layers again, none, or every so many of a stage");
+  if (plan.recompute == Recomputation::norms || plan.recompute == Recomputation::elementwise)
+    settings.not_there.push_back("recompute=" + std::string(name_of(plan.recompute)) +
+                                 ": torchtitan recomputes all operators, or all but some products");
+}
+
 void add_optimizer_and_limits(FrameworkSettings& settings, const Parallelism& plan, const Graph& graph) {
   if (graph.optimizer && graph.optimizer->kind == OptimizerKind::sgd)
     settings.not_there.push_back("optimizer sgd: torchtitan has Adam and AdamW");
@@ -196,27 +232,8 @@ FrameworkSettings torchtitan_file(const Parallelism& plan, const Graph& graph, i
   if (plan.pipeline > 1)
     settings.text += "pipeline_parallel_schedule = \"" + std::string(plan.chunks > 1 ? "Interleaved1F1B" : "1F1B") +
                      "\"\npipeline_parallel_microbatch_size = " + text_of(plan.micro_batch) + "\n";
-  if (plan.chunks > 1 && layers % (plan.pipeline * plan.chunks) == 0)
-    settings.text += "pipeline_parallel_layers_per_stage = " + text_of(layers / (plan.pipeline * plan.chunks)) + "\n";
-  else if (plan.chunks > 2)
-    settings.not_there.push_back("vp=" + text_of(plan.chunks) + ": " + text_of(layers) +
-                                 " layers are not divisible by it and the stages, torchtitan takes 2");
-  if (!plan.layers.empty())
-    settings.not_there.push_back(layers_text(plan) + ": torchtitan divides the layers among the stages itself");
-  if (plan.recompute_layers > 0)
-    settings.not_there.push_back("recompute_layers=" + text_of(plan.recompute_layers) +
-                                 ": torchtitan recomputes all layers, none, or every so many");
-  settings.text += "\n[activation_checkpoint]\nmode = \"" +
-                   std::string(plan.recompute == Recomputation::full        ? "full"
-                               : plan.recompute == Recomputation::selective ? "selective"
-                                                                            : "none") +
-                   "\"\n";
-  if (plan.recompute == Recomputation::selective) settings.text += "selective_ac_option = \"op\"\n";
-  if (plan.recompute == Recomputation::norms || plan.recompute == Recomputation::elementwise)
-    settings.not_there.push_back("recompute=" + std::string(name_of(plan.recompute)) +
-                                 ": torchtitan recomputes all operators, or all but some products");
-  if (plan.recompute == Recomputation::full)
-    settings.text += std::string("early_stop = ") + (plan.early_stop ? "true" : "false") + "\n";
+  if (plan.pipeline > 1) add_stages_of_torchtitan(settings, plan, layers);
+  add_recomputation_of_torchtitan(settings, plan, layers);
   settings.text += std::string("\n[compile]\nenable = ") + (plan.compiled ? "true" : "false") + "\n";
   if (!overlaps_reductions(plan) && plan.pipeline == 1)
     settings.not_there.push_back("overlap_grad_reduce=off: torchtitan reduces gradients during backward");

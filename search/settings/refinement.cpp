@@ -5,6 +5,7 @@
 
 #include "common/sharding.h"
 #include "search/optimizer/device_nodes.h"
+#include "search/settings/torchtitan_stages.h"
 
 namespace ff {
 namespace {
@@ -48,15 +49,28 @@ SettingsPrediction with_ends_alone(SettingsPrediction best, const SettingsRefine
   return best;
 }
 
+// Ascending, up to all of the largest chunk. torchtitan has every so many of a stage.
+Vector<int> numbers_of_recomputed_layers(Parallelism plan, int layers) {
+  const Vector<int> of_chunks = layers_of_chunks(plan, layers);
+  const int all = *std::max_element(of_chunks.begin(), of_chunks.end());
+  Vector<int> numbers;
+  for (plan.recompute_layers = 1; plan.recompute_layers < all; ++plan.recompute_layers)
+    if (plan.framework != "fsdp" || recomputed_every(plan, layers) > 0) numbers.push_back(plan.recompute_layers);
+  numbers.push_back(all);
+  return numbers;
+}
+
 SettingsPrediction with_less_recomputation(SettingsPrediction best, const SettingsRefinement& refinement,
                                            int64_t& simulated) {
-  const Vector<int> of_chunks = layers_of_chunks(best.parallelism, transformer_layers(refinement.graph).count());
-  int exceeds = 0, fits = *std::max_element(of_chunks.begin(), of_chunks.end());
+  const int layers = transformer_layers(refinement.graph).count();
+  const Vector<int> numbers = numbers_of_recomputed_layers(best.parallelism, layers);
+  int exceeds = -1, fits = numbers.count() - 1;  // indices
   while (fits - exceeds > 1 && !refinement.ended()) {
+    const int tried = (exceeds + fits) / 2;
     Parallelism parallelism = best.parallelism;
-    parallelism.recompute_layers = (exceeds + fits) / 2;
+    parallelism.recompute_layers = numbers[tried];
     const auto found = predicted_if_it_fits(parallelism, refinement, simulated);
-    (found ? fits : exceeds) = parallelism.recompute_layers;
+    (found ? fits : exceeds) = tried;
     if (found && pays(*found, best)) best = *found;
   }
   return best;
@@ -130,7 +144,9 @@ SettingsPrediction refined(const SettingsPrediction& plan, const SettingsRefinem
     best = with_ends_alone(best, refinement, simulated);
   if (refinement.recomputation && settings.recompute == Recomputation::full && settings.recompute_layers == 0)
     best = with_less_recomputation(best, refinement, simulated);
-  if (refinement.borders && settings.pipeline > 1 && best.parallelism.chunks == 1)
+  // torchtitan could not say which layers stages of other sizes recompute.
+  const bool keeps_borders = settings.framework == "fsdp" && best.parallelism.recompute_layers > 0;
+  if (refinement.borders && settings.pipeline > 1 && best.parallelism.chunks == 1 && !keeps_borders)
     best = with_moved_borders(best, refinement, simulated);
   if (refinement.overlap && settings.data > 1 && !shards_gradients(settings.synchronization))
     best = with_other_overlap(best, refinement, simulated);

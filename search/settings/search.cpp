@@ -552,18 +552,17 @@ class SettingsSearch {
   // would be among these if they gained as much as one of them.
   void refine_best() {
     constexpr int least = 3;
-    const SettingsRefinement refinement{
-        graph_,
-        topology_,
-        costs_,
-        folds_,
-        !given("layers"),
-        !given("layers") && !given("vp"),
-        !given("recompute") && !given("recompute_layers") && options_.pinned.framework != "fsdp",
-        !given("overlap_grad_reduce"),
-        !given("overlap_param_gather"),
-        !given("shard_group"),
-        [this] { return ended(); }};
+    const SettingsRefinement refinement{graph_,
+                                        topology_,
+                                        costs_,
+                                        folds_,
+                                        !given("layers"),
+                                        !given("layers") && !given("vp"),
+                                        !given("recompute") && !given("recompute_layers"),
+                                        !given("overlap_grad_reduce"),
+                                        !given("overlap_param_gather"),
+                                        !given("shard_group"),
+                                        [this] { return ended(); }};
     double largest_gain = 0;
     const Vector<SettingsPrediction> found = result_.best;
     for (const int p : found.indices()) {

@@ -44,7 +44,11 @@ class FrameworkSettings(SettingsCase):
                 ("tp=2,micro_batch=1,sharding=optimizer,launch_blocking=on,framework=megatron", "megatron",
                  ["launch_blocking=on: an environment variable"]),
                 ("pp=2,cp=2,micro_batch=1", "torchtitan", ["sharding: torchtitan shards parameters"]),
-                ("tp=2,micro_batch=2", "torchtitan", ["sharding: torchtitan's replicas (DDP) go with no other"])):
+                ("tp=2,micro_batch=2", "torchtitan", ["sharding: torchtitan's replicas (DDP) go with no other"]),
+                ("micro_batch=1,sharding=parameters,recompute=full,recompute_layers=2", "torchtitan",
+                 ["recompute_layers=2: torchtitan computes as many layers of a stage again, but layer 2 of every 2"]),
+                ("micro_batch=1,sharding=parameters,recompute=full,recompute_layers=3", "torchtitan",
+                 ["recompute_layers=3: torchtitan computes all layers again, none, or every so many"])):
             with self.subTest(settings=settings, framework=framework):
                 self.simulate(settings)
                 found = json.loads(self.program(BUILD / "ffsearch", "export", "--strategy", "s.json", "--for",
@@ -85,7 +89,9 @@ class FrameworkSettings(SettingsCase):
                 ("tp=1,micro_batch=2,sharding=parameters,recompute=full", "torchtitan"),
                 ("tp=2,pp=2,vp=2,micro_batch=1,sharding=parameters", "torchtitan"),
                 ("tp=2,micro_batch=2,sharding=parameters,recompute=selective", "torchtitan"),
-                ("pp=4,micro_batch=2,sharding=parameters", "torchtitan")):
+                ("pp=4,micro_batch=2,sharding=parameters", "torchtitan"),
+                ("pp=2,micro_batch=2,sharding=parameters,layers=1:3", "torchtitan"),
+                ("pp=2,vp=2,micro_batch=1,sharding=parameters,layers=1:1:2:0", "torchtitan")):
             with self.subTest(settings=settings, framework=framework):
                 found = self.exported_exactly(settings, framework)
                 (self.work / "run.toml").write_text(found["text"])
@@ -266,8 +272,8 @@ class FrameworkSettings(SettingsCase):
                                 "run.toml", code=code)
         found = json.loads(simulate("[model]\nname = \"llama3\"\n[training]  # of all\nlocal_batch_size = 2\n"
                                     "[parallelism]\ndata_parallel_shard_degree = -1\n"))
-        self.assertEqual(found["note"], "tp=1,pp=1,vp=1,dp=8,micro_batch=2,sharding=parameters,recompute=none,"
-                                        "compile=off,framework=fsdp")
+        self.assertEqual(found["note"], "tp=1,pp=1,vp=1,dp=8,micro_batch=2,sharding=parameters,recompute=full,"
+                                        "recompute_layers=2,early_stop=off,compile=off,framework=fsdp")
         self.assertEqual(found["ignored_arguments"], ["model.name"])
         for stop, ends in (("", ",early_stop=off"), ("early_stop = false\n", ",early_stop=off"),
                            ("early_stop = true\n", "")):
@@ -289,11 +295,33 @@ class FrameworkSettings(SettingsCase):
                 ("[parallelism]\ndata_parallel_replicate_degree = 2\ndata_parallel_shard_degree = 2\n",
                  "replicas x shards = 4, the devices make 8"),
                 ("[activation_checkpoint]\nmode = \"some\"\n", 'found "some", expected none, selective, full'),
-                ("[activation_checkpoint]\nmode = \"selective\"\n", 'selective_ac_option: found "2", expected op'),
+                ("[activation_checkpoint]\nselective_ac_option = \"some\"\n",
+                 'selective_ac_option, if it is not "op": found "some", expected a whole number from 1'),
+                ("[parallelism]\npipeline_parallel_degree = 4\npipeline_parallel_first_stage_less_layers = 3\n",
+                 "4 layers, and 3 and 1 for the embedding and the output, leave 2 to each of the 4 chunks"),
+                ("[parallelism]\npipeline_parallel_degree = 2\n"
+                 "module_fqns_per_model_part = [[\"layers.0\"],\n[\"x\"]]\n",
+                 'module_fqns_per_model_part: chunk 1 has "x"'),
+                ("[parallelism]\npipeline_parallel_degree = 2\nmodule_fqns_per_model_part = [[\"layers.0\"],\n",
+                 'run.toml: line 3: "module_fqns_per_model_part" is a list without an end'),
                 ("[parallelism]\npipeline_parallel_degree = 2\npipeline_parallel_schedule = \"ZBVZeroBubble\"\n",
                  "expected 1F1B, Interleaved1F1B")):
             with self.subTest(text=text):
                 self.assertIn(message, simulate(text, code=1))
+
+        stages = "[parallelism]\npipeline_parallel_degree = 2\n"
+        for more, expected in (
+                ("", "pp=2,vp=1,"),
+                ("pipeline_parallel_first_stage_less_layers = 0\n", ",layers=3:1,"),  # of five, the output being one
+                ('module_fqns_per_model_part = [["tok_embeddings", "layers.0"],  # few\n  ["layers.1",\n'
+                 '"layers.2", "layers.3", "norm", "output"]]\n', ",layers=1:3,"),
+                ('pipeline_parallel_schedule = "Interleaved1F1B"\n', "pp=2,vp=2,"),
+                ('[activation_checkpoint]\nselective_ac_option = "op"\n', ",recompute=selective,"),
+                ('[activation_checkpoint]\nselective_ac_option = "1"\n', ",recompute=full,early_stop=off,"),
+                ('[activation_checkpoint]\nselective_ac_option = "3"\n', ",recompute=none,"),
+                ('[activation_checkpoint]\nmode = "none"\n', ",recompute=none,")):
+            with self.subTest(more=more):
+                self.assertIn(expected, json.loads(simulate(stages + more))["note"])
 
         self.assertIn(".: cannot be read",
                       self.program(BUILD / "ffsearch", "simulate", "--graph", "g.json", "--topo",
