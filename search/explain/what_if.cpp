@@ -1,11 +1,14 @@
 #include "search/explain/what_if.h"
 
+#include <algorithm>
 #include <cmath>
+#include <map>
 #include <sstream>
 
 #include "common/first_devices.h"
 #include "common/strategy_configurations.h"
 #include "search/explain/link_kinds.h"
+#include "search/optimizer/device_nodes.h"
 
 namespace ff {
 namespace {
@@ -83,31 +86,46 @@ Topology with_memory(double by, const Topology& original) {
   return topology;
 }
 
-DeviceId device_of(const std::string& text, const std::string& word, const Topology& topology) {
+// "device D" or "node N", each by number or name.
+Vector<DeviceId> devices_of(const std::string& text, const Vector<std::string>& words, const Topology& topology) {
+  const std::string& name = words[1];
+  if (words[0] == "node") {
+    const Vector<Vector<DeviceId>> nodes = devices_by_node(topology);
+    for (const Vector<DeviceId>& node : nodes)
+      if (topology.devices[node[0]].node == name) return node;
+    return nodes[static_cast<int>(number(text, name, 0, nodes.count() - 1))];
+  }
   for (const DeviceId d : topology.devices.indices())
-    if (topology.devices[d].name == word) return d;
-  return static_cast<DeviceId>(number(text, word, 0, topology.devices.count() - 1));
+    if (topology.devices[d].name == name) return {d};
+  return {static_cast<DeviceId>(number(text, name, 0, topology.devices.count() - 1))};
 }
 
-Topology with_slower_device(const std::string& text, const Vector<std::string>& words, const Topology& original) {
-  const DeviceId device = device_of(text, words[1], original);
+Topology with_slower_devices(const std::string& text, const Vector<std::string>& words, const Topology& original) {
+  const Vector<DeviceId> devices = devices_of(text, words, original);
   const double by = factor(text, words[2]);
   Topology topology = original;
-  DeviceModel model = topology.model_of(device);
-  model.name += " " + words[2];
-  for (double* const rate :
-       {&model.peak_tflops, &model.peak_tf32_tflops, &model.peak_bf16_tflops, &model.memory_gb_per_s})
-    *rate *= by;
-  model.launch_us /= by;
-  topology.devices[device].model = topology.models.count();
-  topology.models.push_back(std::move(model));
+  std::map<int, int> slower;  // by model: of those that are changed
+  for (const DeviceId device : devices) {
+    int& own = topology.devices[device].model;
+    const auto [found, is_new] = slower.try_emplace(own, topology.models.count());
+    if (is_new) {
+      DeviceModel model = topology.models[own];
+      model.name += " " + words[2];
+      for (double* const rate :
+           {&model.peak_tflops, &model.peak_tf32_tflops, &model.peak_bf16_tflops, &model.memory_gb_per_s})
+        *rate *= by;
+      model.launch_us /= by;
+      topology.models.push_back(std::move(model));
+    }
+    own = found->second;
+  }
   return refreshed(topology);
 }
 
-// Its kernels stay what they are, measured or not: each takes 1/F of the time.
-WhatIf with_device(const std::string& text, const Vector<std::string>& words, const Problem& problem,
-                   const Strategy& strategy) {
-  const DeviceId device = device_of(text, words[1], problem.topology);
+// Their kernels stay what they are, measured or not: each takes 1/F of the time.
+WhatIf with_devices(const std::string& text, const Vector<std::string>& words, const Problem& problem,
+                    const Strategy& strategy) {
+  const Vector<DeviceId> devices = devices_of(text, words, problem.topology);
   const double by = factor(text, words[2]);
   Evaluator evaluator(problem);
   const Prediction prediction = evaluator.evaluate(strategy);
@@ -119,7 +137,8 @@ WhatIf with_device(const std::string& text, const Vector<std::string>& words, co
   };
   for (const int t : tasks.tasks.indices()) {
     const Task& task = tasks.tasks[t];
-    if (task.device != device || !occupies_device(task.kind)) continue;
+    const bool changes = std::find(devices.begin(), devices.end(), task.device) != devices.end();
+    if (!changes || !occupies_device(task.kind)) continue;
     costs.duration[t] = scaled(costs.duration[t]);
     for (ResourceUse& use : costs.use_ranges[t].of(std::span(costs.uses))) use.occupancy = scaled(use.occupancy);
   }
@@ -135,6 +154,7 @@ const Vector<std::string>& what_if_forms() {
       "memory xF",
       "batch N",
       "device D xF              (D: number or name; x0.5: half as fast)",
+      "node N xF                (all devices of a node; N: its number or name)",
   };
   return forms;
 }
@@ -162,7 +182,7 @@ Vector<std::string> words_of_form(const std::string& text) {
   const std::string first = words.empty() ? "" : words[0];
   const bool known = (first == "link" && words.size() == 4 && (words[2] == "bandwidth" || words[2] == "latency")) ||
                      ((first == "memory" || first == "batch") && words.size() == 2) ||
-                     (first == "device" && words.size() == 3);
+                     ((first == "device" || first == "node") && words.size() == 3);
   if (!known) fail(text, "not understood");
   return words;
 }
@@ -176,12 +196,12 @@ ChangedProblem changed_problem(const Topology& topology, const std::string& text
   if (words[0] == "link") return {with_links(text, words, topology)};
   if (words[0] == "memory") return {with_memory(factor(text, words[1]), topology)};
   if (words[0] == "batch") return {topology, batch_of(text, words[1])};
-  return {with_slower_device(text, words, topology)};
+  return {with_slower_devices(text, words, topology)};
 }
 
 WhatIf what_if(const Problem& problem, const Strategy& strategy, const std::string& text) {
   const Vector<std::string> words = words_of_form(text);
-  if (words[0] == "device") return with_device(text, words, problem, strategy);
+  if (words[0] == "device" || words[0] == "node") return with_devices(text, words, problem, strategy);
   if (words[0] == "batch") {
     const Graph graph = with_batch(problem, strategy, batch_of(text, words[1]));
     return evaluated(text, problem.with(graph, problem.topology), strategy);

@@ -19,6 +19,7 @@ struct WhatIf {
 //   memory xF                                      what each device has of it
 //   batch N                                        so many samples an iteration
 //   device D xF                                    D: number or name; F times as fast, whatever it computes
+//   node N xF                                      the same for all devices of a node; N: number or name
 const Vector<std::string>& what_if_forms();
 
 // Throws InputError, which lists the forms, for any other text, and for a batch that the strategy cannot split.

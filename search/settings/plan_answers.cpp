@@ -9,6 +9,7 @@
 #include "search/explain/what_if.h"
 #include "search/report/line.h"
 #include "search/report/summary.h"
+#include "search/settings/refinement.h"
 
 namespace ff {
 namespace {
@@ -19,7 +20,13 @@ double microseconds(Nanoseconds time) { return static_cast<double>(time) / 1000;
 std::string value_of(const Parallelism& parallelism, const std::string& key) {
   const std::map<std::string, std::string> values = values_by_key(parallelism);
   const auto found = values.find(key);
-  return found != values.end() ? found->second : key == "stage_dp" ? "equal" : "1";
+  if (found != values.end()) return found->second;
+  if (key == "stage_dp") return "equal";
+  if (key == "shard_group")
+    return is_sharded(parallelism.synchronization) ? std::to_string(parallelism.ranks_of_parameters()) : "none";
+  if (key == "etp") return std::to_string(parallelism.of_expert());
+  if (key == "overlap_grad_reduce") return overlaps_reductions(parallelism) ? "on" : "off";
+  return key == "overlap_param_gather" ? "off" : "1";
 }
 
 const char* name_of(LookedAt::Outcome outcome) {
@@ -61,10 +68,22 @@ Graph changed_graph(const Graph& graph, const ChangedProblem& changed, const std
 std::pair<std::string, std::string> key_and_value(const std::string& setting) {
   const size_t end = std::min(setting.find('='), setting.size());
   const std::string key = setting.substr(0, end);
-  static const Vector<std::string> keys = {"tp", "pp", "vp",          "dp",       "stage_dp",
-                                           "cp", "ep", "micro_batch", "sharding", "recompute"};
+  static const Vector<std::string> keys = {"tp",
+                                           "pp",
+                                           "vp",
+                                           "dp",
+                                           "stage_dp",
+                                           "cp",
+                                           "ep",
+                                           "etp",
+                                           "micro_batch",
+                                           "sharding",
+                                           "shard_group",
+                                           "recompute",
+                                           "overlap_grad_reduce",
+                                           "overlap_param_gather"};
   if (std::find(keys.begin(), keys.end(), key) == keys.end())
-    throw InputError("--why " + setting + ": unknown setting" + suggestion(key, keys));
+    throw InputError("--why " + setting + ": is none of the settings that a search compares" + suggestion(key, keys));
   if (end + 1 == setting.size() || setting.find(',') != std::string::npos)
     throw InputError("--why " + setting + ": expected a setting, or one of its values such as " + key + "=1");
   return {key, end == setting.size() ? "" : setting.substr(end + 1)};
@@ -78,8 +97,15 @@ SettingsSearchOptions with_value(SettingsSearchOptions options, const std::strin
     options.equal_stages = true;
     return options;
   }
+  if (key == "shard_group" && value == "none") return with_value(std::move(options), "sharding", "none");
   Parallelism& pinned = options.pinned;
-  const std::string text = key + "=" + value + ",framework=" + pinned.framework;
+  if (key == "shard_group" && !options.given.contains("sharding")) {  // what the framework shards in groups
+    const bool parameters =
+        can_shard_in_groups(pinned.framework, Synchronization::sharded_parameters) && pinned.framework != "megatron";
+    options = with_value(std::move(options), "sharding", parameters ? "parameters" : "optimizer");
+  }
+  const std::string text =
+      key + "=" + value + ",framework=" + pinned.framework + (key == "shard_group" ? ",sharding=optimizer" : "");
   const Parallelism parsed = parse_parallelism((key == "vp" ? "pp=2," : "") + text);  // checks it
   set_value(pinned, key, value);
   options.given.insert(key);

@@ -331,7 +331,9 @@ class SettingsSearch {
   }
 
   std::string nothing_divides() const {
-    if (const Vector<int>& widths = options_.pinned.stage_data; !widths.empty())
+    Vector<int> widths = options_.pinned.stage_data;
+    if (widths.empty() && given("stage_dp")) widths = Vector<int>(options_.pinned.pipeline, options_.pinned.data);
+    if (!widths.empty())
       return "stage_dp=" + colon_separated(widths) + " with tp x cp devices a group must have the " +
              std::to_string(topology_.devices.count()) + " devices, and its groups divide the batch of " +
              std::to_string(graph_.batch_size) + " samples";

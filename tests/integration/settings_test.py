@@ -110,7 +110,8 @@ class Settings(SettingsCase):
         self.assertIn("what if batch 13: none of the first plans is possible: ", text)
         self.assertIn("what if memory x2: the first plan takes", text)
         self.assertIn("written to s.json", text)
-        for flags, message in ((("--what-if", "batch many"), "found \"many\""), (("--why", "tpp"), "unknown setting"),
+        for flags, message in ((("--what-if", "batch many"), "found \"many\""),
+                               (("--why", "tpp"), "is none of the settings that a search compares; did you mean"),
                                (("--why", "tp=x"), "found \"x\", expected a number"),
                                (("--why", "tp=2,pp=2"), "expected a setting, or one of its values"),
                                (("--why", "sharding=zero1"), "expected one of none, optimizer, gradients")):

@@ -15,7 +15,8 @@ const std::string forms =
     "  link KIND latency xF\n"
     "  memory xF\n"
     "  batch N\n"
-    "  device D xF              (D: number or name; x0.5: half as fast)";
+    "  device D xF              (D: number or name; x0.5: half as fast)\n"
+    "  node N xF                (all devices of a node; N: its number or name)";
 
 }  // namespace
 
@@ -50,6 +51,11 @@ TEST_CASE(
   const Nanoseconds slower = what_if(problem.problem, strategy, "device 3 x0.5").predicted;
   CHECK(slower > now);
   CHECK(what_if(problem.problem, strategy, "device node0.gpu3 x0.5").predicted == slower);
+  const Nanoseconds node = what_if(problem.problem, strategy, "node 0 x0.5").predicted;
+  CHECK(node >= slower);
+  CHECK(what_if(problem.problem, strategy, "node node0 x0.5").predicted == node);
+  CHECK(changed_problem(problem.topology, "node 1 x0.5").topology.model_of(7).peak_tflops ==
+        0.5 * problem.topology.model_of(3).peak_tflops);
   const Strategy alone = single_device(problem.graph, 0);
   CHECK(what_if(problem.problem, alone, "device 5 x0.1").predicted == problem.evaluator.evaluate(alone).makespan);
 }
@@ -72,6 +78,7 @@ TEST_CASE("what cannot be asked is answered with what can") {
             forms);
   CHECK(message("device 16 x2") ==
         "--what-if \"device 16 x2\": found \"16\", expected a whole number from 0 to 15" + forms);
+  CHECK(message("node 4 x2") == "--what-if \"node 4 x2\": found \"4\", expected a whole number from 0 to 3" + forms);
   CHECK(message("batch 0") ==
         "--what-if \"batch 0\": found \"0\", expected a whole number from 1 to 4294967296" + forms);
   CHECK_THAT(message("batch 8"), Catch::Contains("batch 8"));  // 16 parts of 8 samples
