@@ -371,10 +371,12 @@ void set_buckets(const Parallelism& parallelism, FrameworkConventions& conventio
                                     : std::numeric_limits<int64_t>::max();
 }
 
-}  // namespace
+// InternEvo is built on DeepSpeed's mixed precision; Scaling has an optimizer of the same kind.
+bool accumulates_as_deepspeed(const Parallelism& parallelism) {
+  return parallelism.framework == "internevo" || runs_deepspeed_or_scaling(parallelism);
+}
 
-FrameworkConventions conventions_of(const Parallelism& parallelism, int64_t batch) {
-  FrameworkConventions result;
+void set_attention(const Parallelism& parallelism, FrameworkConventions& result) {
   result.stored_attention = parallelism.attention == "stored";
   result.recomputes_attention = result.stored_attention && parallelism.recompute == Recomputation::selective;
   result.triton_attention = parallelism.attention == "triton";
@@ -382,12 +384,13 @@ FrameworkConventions conventions_of(const Parallelism& parallelism, int64_t batc
       parallelism.attention == "cudnn" || (parallelism.attention == "fused" && parallelism.framework == "megatron");
   result.flash_attention = parallelism.attention == "flash1" || result.triton_attention ? 1 : 2;
   result.gathers_padded = parallelism.attention == "varlen";
-  if (parallelism.framework == "none") return result;
+}
+
+void set_kernels(const Parallelism& parallelism, FrameworkConventions& result) {
   const bool internevo = parallelism.framework == "internevo", scaling = parallelism.framework == "scaling",
-             deepspeed = internevo || runs_deepspeed_or_scaling(parallelism);
-  const bool composer = parallelism.framework == "composer", fsdp = runs_fsdp(parallelism);
+             fsdp = runs_fsdp(parallelism);
   result.unfused_loss = !parallelism.fused_loss;
-  result.logged_losses = composer ? composer_logged_losses : 0;
+  result.logged_losses = parallelism.framework == "composer" ? composer_logged_losses : 0;
   result.unfused_optimizer = fsdp || internevo;
   result.clips_gradients = true;
   result.blocking_launches = parallelism.blocking_launches;
@@ -397,33 +400,38 @@ FrameworkConventions conventions_of(const Parallelism& parallelism, int64_t batc
   result.joined_gates = !fsdp && !internevo && !scaling;
   result.norms_in_f32 = internevo;
   result.eager_norms = !fuses_norms(parallelism);
-  result.recomputes_norms = internevo && parallelism.recompute != Recomputation::full;
   using Rotation = FrameworkConventions::Rotation;
   result.rotation = fuses_rope(parallelism) ? Rotation::kernel : fsdp ? Rotation::complex_product : Rotation::halves;
-  const int64_t micro_batches =
-      parallelism.data > 0 && parallelism.micro_batch > 0 ? batch / parallelism.data / parallelism.micro_batch : 1;
-  const bool bf16_optimizer = parallelism.framework == "deepspeed" && parallelism.reduce == "f32";
-  if (bf16_optimizer) result.accumulated_bytes = bf16_optimizer_accumulation_bytes;
-  else if ((deepspeed || keeps_whole(parallelism)) && micro_batches > 1)
-    result.accumulated_bytes = (deepspeed ? autograd_accumulation_bytes : fsdp_accumulation_bytes) *
-                               static_cast<double>(micro_batches - 1) / static_cast<double>(micro_batches);
-  result.recomputes_keys = recomputes_operators(parallelism);
-  result.recomputes_whole_segments = !fsdp || !parallelism.early_stop;
   result.whole_passes = true;
+  result.step_streams = internevo ? internevo_step_streams : 0;
+}
+
+void set_recomputation(const Parallelism& parallelism, FrameworkConventions& result) {
+  result.recomputes_norms = parallelism.framework == "internevo" && parallelism.recompute != Recomputation::full;
+  result.recomputes_keys = recomputes_operators(parallelism);
+  result.recomputes_whole_segments = !runs_fsdp(parallelism) || !parallelism.early_stop;
+  result.recomputes_exchanges = parallelism.recompute == Recomputation::full;
+  result.gathers_inputs_again =
+      result.recomputes_exchanges || (parallelism.framework == "megatron" && parallelism.sequence_parallel);
+}
+
+void set_fp8(const Parallelism& parallelism, int64_t micro_batches, FrameworkConventions& result) {
   result.fp8 = parallelism.fp8;
   if (parallelism.fp8)  // weights are converted in the first micro-batch, for all
     result.fp8_weight_bytes = (parallelism.fp8_weights ? fp8_transposition_bytes : fp8_conversion_bytes) /
                               static_cast<double>(std::max<int64_t>(1, micro_batches));
   result.fp8_weights = parallelism.fp8_weights;
-  result.replicates_length = !parallelism.sequence_parallel && parallelism.tensor > 1;
-  result.context = parallelism.context;
-  result.exchanges_keys = parallelism.context > 1;
-  result.nccl_collectives = true;
-  result.overlapped_collectives = true;
-  result.framework_memory = true;
-  result.recomputes_exchanges = parallelism.recompute == Recomputation::full;
-  result.gathers_inputs_again =
-      result.recomputes_exchanges || (parallelism.framework == "megatron" && parallelism.sequence_parallel);
+}
+
+// Of which bytes gradients are, where they are added up, and how they are reduced.
+void set_gradients(const Parallelism& parallelism, int64_t micro_batches, FrameworkConventions& result) {
+  const bool internevo = parallelism.framework == "internevo", scaling = parallelism.framework == "scaling",
+             fsdp = runs_fsdp(parallelism), deepspeed = accumulates_as_deepspeed(parallelism);
+  const bool bf16_optimizer = parallelism.framework == "deepspeed" && parallelism.reduce == "f32";
+  if (bf16_optimizer) result.accumulated_bytes = bf16_optimizer_accumulation_bytes;
+  else if ((deepspeed || keeps_whole(parallelism)) && micro_batches > 1)
+    result.accumulated_bytes = (deepspeed ? autograd_accumulation_bytes : fsdp_accumulation_bytes) *
+                               static_cast<double>(micro_batches - 1) / static_cast<double>(micro_batches);
   const bool reduces_bf16 = parallelism.reduce.empty() ? deepspeed && !scaling : parallelism.reduce == "bf16";
   // Megatron-LM has one array of gradients, of the type in which they are reduced (grad_reduce_in_fp32 of
   // distributed_data_parallel_config.py).
@@ -436,27 +444,53 @@ FrameworkConventions conventions_of(const Parallelism& parallelism, int64_t batc
                                : scaling        ? scaling_gradient_copy_bytes(reduces_bf16)
                                : bf16_optimizer ? bf16_optimizer_copy_bytes
                                                 : 0;
-  result.gathered_share = 0.5;
-  result.overlaps_tensor_parallel = parallelism.overlaps_tensor_parallel && parallelism.tensor > 1;
-  result.overlaps_input_gradients = parallelism.framework == "megatron" && parallelism.tensor > 1 &&
-                                    parallelism.overlaps_input_gradients.value_or(!parallelism.blocking_launches);
-  result.gathers_for_forward = gathers_for_forward(parallelism) || keeps_whole(parallelism);
+  result.reduced_share = reduces_bf16 ? 0.5 : 1;
+  result.whole_parameter_owners = internevo && parallelism.synchronization == Synchronization::sharded_optimizer;
+  result.all_reduces_gradients = result.whole_parameter_owners || bf16_optimizer || scaling;
+  result.waits_for_reductions = internevo;
   if (parallelism.framework == "megatron" && parallelism.tensor > 1)
     result.late_reductions_beyond = parallelism.ranks_of_parameters();
   set_buckets(parallelism, result);
-  result.shards_layers = fsdp || parallelism.framework == "megatron";
-  result.reduced_share = reduces_bf16 ? 0.5 : 1;
+}
+
+// What devices gather, when, and beside what.
+void set_exchanges(const Parallelism& parallelism, FrameworkConventions& result) {
+  const bool internevo = parallelism.framework == "internevo", scaling = parallelism.framework == "scaling",
+             fsdp = runs_fsdp(parallelism), megatron = parallelism.framework == "megatron";
+  result.replicates_length = !parallelism.sequence_parallel && parallelism.tensor > 1;
+  result.context = parallelism.context;
+  result.exchanges_keys = parallelism.context > 1;
+  result.nccl_collectives = true;
+  result.overlapped_collectives = true;
+  result.gathered_share = 0.5;
+  result.overlaps_tensor_parallel = parallelism.overlaps_tensor_parallel && parallelism.tensor > 1;
+  result.overlaps_input_gradients = megatron && parallelism.tensor > 1 &&
+                                    parallelism.overlaps_input_gradients.value_or(!parallelism.blocking_launches);
+  result.gathers_for_forward = gathers_for_forward(parallelism) || keeps_whole(parallelism);
+  result.shards_layers = fsdp || megatron;
   if (parallelism.shard_group > 0 && parallelism.ranks_of_parameters() % parallelism.shard_group == 0)
     result.shard_group = parallelism.shard_group;
   result.gathers_in_place = true;
   result.exchanges_in_place = true;
   result.shares_gate_inputs = !(scaling && result.replicates_length);
   result.gathers_logits = scaling && parallelism.tensor > 1;
-  result.whole_parameter_owners = internevo && parallelism.synchronization == Synchronization::sharded_optimizer;
-  result.all_reduces_gradients = result.whole_parameter_owners || bf16_optimizer || scaling;
   result.waits_for_stages = parallelism.pipeline > 1 && !fsdp && !internevo && parallelism.chunks == 1;
-  result.waits_for_reductions = internevo;
-  result.step_streams = internevo ? internevo_step_streams : 0;
+}
+
+}  // namespace
+
+FrameworkConventions conventions_of(const Parallelism& parallelism, int64_t batch) {
+  FrameworkConventions result;
+  set_attention(parallelism, result);
+  if (parallelism.framework == "none") return result;
+  const int64_t micro_batches =
+      parallelism.data > 0 && parallelism.micro_batch > 0 ? batch / parallelism.data / parallelism.micro_batch : 1;
+  result.framework_memory = true;
+  set_kernels(parallelism, result);
+  set_recomputation(parallelism, result);
+  set_fp8(parallelism, micro_batches, result);
+  set_gradients(parallelism, micro_batches, result);
+  set_exchanges(parallelism, result);
   return result;
 }
 
