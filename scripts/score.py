@@ -13,7 +13,9 @@ be); of rows of Megatron-LM in fp8, fp8 (on; weights: they are in fp8, too); and
 that of an expert, experts, experts_per_token, ep, etp and head_dim.
 Rows whose usable_untuned is neither "yes" nor says "score the best over them" are left out, and those that the
 settings cannot say, which are counted by reason. mbs or vp "?", and with "score the best over them" what is empty of
-mbs, vp and recompute: not published; predicted with what `ffsearch plan` finds to be the fastest.
+mbs, vp and recompute: not published; predicted with what `ffsearch plan` finds to be the fastest. An empty gated_mlp is
+that of the model's family (Llama, Mistral, Qwen, ...), an empty status "ok" where a time or a rate is stated, another
+status than ok and oom neither. A framework of another name than those that are known is taken as FSDP, which is said.
 
 Devices and network are `ffsearch topology --preset` with the row's network; nothing is fitted to the rows. A row
 without a network rate has the preset's. Models are of the row's sizes: GPT-2 (without dropout), with a gated MLP Llama,
@@ -42,6 +44,9 @@ PRESETS = {"a100": "dgx-a100-80gb", "a800": "dgx-a800", "h100": "dgx-h100", "h80
 REQUIRED = ("id", "source_file", "gpu", "gpu_mem_gb", "gpus", "framework", "model", "layers", "hidden", "heads", "ffn",
             "vocab", "seq", "gbs", "precision", "status", "usable_untuned")
 YES, NO = ("1", "on", "yes", "true"), ("0", "off", "no", "false")
+STATUSES = {"ok": "ok", "success": "ok", "ran": "ok", "fits": "ok", "oom": "oom", "out of memory": "oom"}
+GATED_FAMILIES = ("llama", "mistral", "mixtral", "qwen", "gemma", "internlm", "baichuan", "deepseek", "olmo", "phi-3")
+FSDP_NAMES = ("fsdp", "torchtitan", "pytorch", "automodel", "hsdp")
 
 OF_ROWS = ("etp", "reduce", "overlap_grad_reduce", "tp_comm_overlap", "tp_grad_overlap", "loss", "compile",
            "norm_fusion", "rope_fusion", "swiglu_fusion", "launch_blocking")
@@ -56,48 +61,70 @@ class NotSaid(Exception):
 
 
 def normalised(row):
-    """What is one of some words, in one spelling."""
-    words = {key: row[key].strip().lower() for key in ("zero", "sequence_parallel", "recompute", "precision", "status")
-             if row.get(key)}
-    if words.get("recompute") in NO:
-        words["recompute"] = "none"
+    """Without spaces around values, and what is one of some words in one spelling; a short row has empty values."""
+    row = {key: (value or "").strip() for key, value in row.items() if key is not None}
+    words = {key: row[key].lower() for key in ("zero", "sequence_parallel", "recompute", "precision", "status",
+                                               "usable_untuned", "gated_mlp") if row.get(key)}
+    if words.get("recompute") in (*NO, *YES):
+        words["recompute"] = "none" if words["recompute"] in NO else "full"
+    ran = row.get("step_time_s") or row.get("tokens_per_s_per_gpu")
+    words["status"] = STATUSES.get(words.get("status", "ok" if ran else ""), "")
     return {**row, **words}
 
 
 def number(row, key, default=None):
+    """From 0; whole where it is written as such, or with nothing but zeros behind the point."""
     text = row.get(key, "")
     if text == "" and default is not None:
         return default
     if text == "":
         raise NotSaid(f"{key} is not stated")
     try:
-        return float(text) if "." in text else int(text)
+        value = float(text.replace(",", ""))
     except ValueError:
         raise NotSaid(f"{key} is {text!r}, not a number")
+    if not 0 <= value < math.inf:
+        raise NotSaid(f"{key} is {text!r}, below 0 or not finite")
+    return int(value) if value == int(value) else value
+
+
+def count(row, key, default=None):
+    """A whole number from 1."""
+    value = number(row, key, default)
+    if not isinstance(value, int) or value < 1:
+        raise NotSaid(f"{key} is {row.get(key)!r}, not a whole number from 1")
+    return value
+
+
+def has_gated_mlp(row):
+    stated = row.get("gated_mlp", "")
+    if stated not in ("", *YES, *NO):
+        raise NotSaid(f"gated_mlp is {stated!r}, neither yes nor no")
+    return stated in YES or (not stated and any(name in row["model"].lower() for name in GATED_FAMILIES))
 
 
 def config_of(row):
-    sizes = {"hidden": number(row, "hidden"), "layers": number(row, "layers"), "heads": number(row, "heads"),
-             "ffn": number(row, "ffn"), "vocab": number(row, "vocab"), "seq": number(row, "seq")}
+    sizes = {"hidden": count(row, "hidden"), "layers": count(row, "layers"), "heads": count(row, "heads"),
+             "ffn": count(row, "ffn"), "vocab": count(row, "vocab"), "seq": count(row, "seq")}
     if row.get("experts"):
-        heads = number(row, "heads")
+        heads = count(row, "heads")
         return {"model_type": "qwen3_moe", "hidden_size": sizes["hidden"], "intermediate_size": sizes["ffn"],
-                "moe_intermediate_size": sizes["ffn"], "num_experts": number(row, "experts"),
-                "num_experts_per_tok": number(row, "experts_per_token"), "norm_topk_prob": True,
+                "moe_intermediate_size": sizes["ffn"], "num_experts": count(row, "experts"),
+                "num_experts_per_tok": count(row, "experts_per_token"), "norm_topk_prob": True,
                 "num_hidden_layers": sizes["layers"], "num_attention_heads": heads,
-                "num_key_value_heads": number(row, "kv_heads", heads), "vocab_size": sizes["vocab"],
-                "head_dim": number(row, "head_dim", sizes["hidden"] // heads),
+                "num_key_value_heads": count(row, "kv_heads", heads), "vocab_size": sizes["vocab"],
+                "head_dim": count(row, "head_dim", sizes["hidden"] // heads),
                 "max_position_embeddings": sizes["seq"], "rms_norm_eps": 1e-5, "tie_word_embeddings": False}
-    if row.get("gated_mlp") == "1":
+    if has_gated_mlp(row):
         return {"model_type": "llama", "hidden_size": sizes["hidden"], "intermediate_size": sizes["ffn"],
                 "num_hidden_layers": sizes["layers"], "num_attention_heads": sizes["heads"],
-                "num_key_value_heads": number(row, "kv_heads", sizes["heads"]), "vocab_size": sizes["vocab"],
+                "num_key_value_heads": count(row, "kv_heads", sizes["heads"]), "vocab_size": sizes["vocab"],
                 "max_position_embeddings": sizes["seq"], "rms_norm_eps": 1e-5, "tie_word_embeddings": False,
                 "attention_bias": "internevo" in row["source_file"]}  # bias=True of MHA in InternEvo's model
-    if number(row, "kv_heads", sizes["heads"]) != sizes["heads"]:
+    if count(row, "kv_heads", sizes["heads"]) != sizes["heads"]:
         return {"model_type": "starcoder2", "hidden_size": sizes["hidden"], "intermediate_size": sizes["ffn"],
                 "num_hidden_layers": sizes["layers"], "num_attention_heads": sizes["heads"],
-                "num_key_value_heads": number(row, "kv_heads"), "vocab_size": sizes["vocab"],
+                "num_key_value_heads": count(row, "kv_heads"), "vocab_size": sizes["vocab"],
                 "max_position_embeddings": sizes["seq"], "tie_word_embeddings": False, "use_bias": False,
                 "hidden_act": "relu"}
     return {"model_type": "gpt2", "n_embd": sizes["hidden"], "n_inner": sizes["ffn"], "n_layer": sizes["layers"],
@@ -234,31 +261,53 @@ def blocks_launches(row):
     return row.get("source_file", "").startswith("bigscience-bloom")
 
 
-def settings_of(row):
-    zero = row.get("zero", "").replace("zero-", "").replace("none", "0").split()
-    hybrid = bool(zero) and zero[0] == "hybrid"  # among the GPUs of a node; the others have the same
-    stage = zero[hybrid] if zero else ""
-    if stage not in SHARDING:
+def sharding_of(row):
+    """What is sharded, and among how many ranks: 0 for all. "hybrid 3": those of a node; "3 over 16"."""
+    text = re.sub(r"\(.*\)", "", row.get("zero", ""))  # without remarks
+    words = text.replace("zero-", "").replace("none", "0").split()
+    hybrid = words[:1] == ["hybrid"]
+    stage, *over = (words[1:] or ["3"]) if hybrid else (words or [""])
+    if stage not in SHARDING or (over and (over[0] != "over" or len(over) != 2)):
         raise NotSaid(f"sharding {row['zero']!r}")
+    if hybrid:
+        gpus, tensor = count(row, "gpus"), count(row, "tp", 1)
+        group = min(8, gpus) // tensor
+        return SHARDING[stage], group if group < gpus // tensor // count(row, "pp", 1) else 0
+    return SHARDING[stage], 0 if over[1:] in ([], ["all"]) else count({"zero": over[1]}, "zero")
+
+
+def is_known(framework):
+    return (on_megatron({"framework": framework}) or framework.lower() == "scaling" or
+            any(name in framework.lower() for name in ("deepspeed", "internevo", "llm-foundry", *FSDP_NAMES)))
+
+
+def framework_of(row):
+    """Whose conventions the prediction has; FSDP's where the name says nothing (is_known)."""
+    framework = row["framework"].lower()
+    if not framework:
+        raise NotSaid("framework is not stated")
+    return ("deepspeed" if runs_deepspeed(row) else "internevo" if "internevo" in framework else
+            "scaling" if runs_scaling(row) else "megatron" if on_megatron(row) else
+            "composer" if "llm-foundry" in framework else "fsdp")
+
+
+def settings_of(row):
+    stage, shard_group = sharding_of(row)
     fp8 = row.get("precision") == "fp8"
     if row.get("precision") not in ("bf16", "fp16") and not (fp8 and on_megatron(row)):
         raise NotSaid(f"precision {row['precision']!r}")
     if row.get("ep", "") not in ("", "1") and not row.get("experts"):
         raise NotSaid("ep above 1, and no numbers of experts")
-    parts = {"tp": number(row, "tp", 1), "pp": number(row, "pp", 1), "cp": number(row, "cp", 1),
-             "ep": number(row, "ep", 1), "sharding": SHARDING[stage], **recomputation_of(row)}
+    parts = {"tp": count(row, "tp", 1), "pp": count(row, "pp", 1), "cp": count(row, "cp", 1),
+             "ep": count(row, "ep", 1), "sharding": stage, **recomputation_of(row)}
     if not is_free(row, "vp"):
-        parts["vp"] = number(row, "vp", 1)
+        parts["vp"] = count(row, "vp", 1)
     if not is_free(row, "mbs"):
-        parts["micro_batch"] = number(row, "mbs")
+        parts["micro_batch"] = count(row, "mbs")
     parts["attention"] = attention_of(row)
     if fused_loss_of(row):
         parts["loss"] = "fused"
-    framework = row.get("framework", "").lower()
-    parts["framework"] = ("deepspeed" if runs_deepspeed(row) else "internevo" if "internevo" in framework else
-                          "scaling" if runs_scaling(row) else
-                          "megatron" if on_megatron(row) else
-                          "composer" if "llm-foundry" in framework else "fsdp")
+    parts["framework"] = framework_of(row)
     if parts["framework"] == "megatron":  # off by default, and before 2023 always: plans may choose it
         parts["overlap_grad_reduce"] = row.get("overlap_grad_reduce") or ("on" if overlaps_collectives(row) else "off")
         if overlaps_collectives(row) and parts["tp"] > 1:
@@ -266,8 +315,8 @@ def settings_of(row):
         parts["overlap_param_gather"] = (parts["overlap_grad_reduce"] if parts["sharding"] == "optimizer" else "off")
     if fp8:
         parts["fp8"] = row.get("fp8") or "on"
-    if hybrid or (zero[1:2] == ["over"] and zero[2] != "all"):
-        parts["shard_group"] = min(8, number(row, "gpus")) if hybrid else int(zero[2])
+    if shard_group:
+        parts["shard_group"] = shard_group
     if reduction_of(row):
         parts["reduce"] = reduction_of(row)
     if not compiled(row):
@@ -288,7 +337,7 @@ def settings_of(row):
 
 
 def preset_of(row):
-    gpus = number(row, "gpus")
+    gpus = count(row, "gpus")
     said = "a800" if row.get("note", "").startswith("A800") else row.get("gpu", "").lower()
     gpu = re.match("[a-z]+[0-9]*", said)
     if not gpu or gpu[0] not in PRESETS or "pcie" in said or "nvl" in said:
@@ -305,18 +354,28 @@ def preset_of(row):
     return flags
 
 
+def time_of_rate(row):
+    rate = number(row, "tokens_per_s_per_gpu", 0)
+    return count(row, "gbs") * count(row, "seq") / rate / count(row, "gpus") if rate else None
+
+
 def measured_s(row):
-    if time := number(row, "step_time_s", 0):
-        return time
-    if rate := number(row, "tokens_per_s_per_gpu", 0):
-        return number(row, "gbs") * number(row, "seq") / rate / number(row, "gpus")
-    return None
+    return number(row, "step_time_s", 0) or time_of_rate(row)
+
+
+def contradiction(row):
+    """Between the time and the rate that a row states; "" where there is none of 5 % or more."""
+    time, by_rate = number(row, "step_time_s", 0), time_of_rate(row)
+    if not time or not by_rate or abs(by_rate / time - 1) < 0.05:
+        return ""
+    return f"tokens_per_s_per_gpu makes {by_rate:.4g} s, step_time_s is {time:.4g} s, which is compared"
 
 
 def run(command):
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode != 0:
-        raise NotSaid((done.stderr.strip().splitlines() or ["no message"])[-1][:160])
+        lines = [line for line in done.stderr.strip().splitlines() if line and " note: " not in line]
+        raise NotSaid((lines or ["no message"])[0].removeprefix("ffsearch: ")[:160])
     return done.stdout
 
 
@@ -335,12 +394,12 @@ class Predictions:
         return path
 
     def graph(self, row):
-        config, batch = json.dumps(config_of(row)), number(row, "gbs")
+        config, batch = json.dumps(config_of(row)), count(row, "gbs")
 
         def make(path):
             source = path.with_suffix(".config.json")
             source.write_text(config, encoding="utf-8")
-            run([self.ffsearch, "import", source, "--sequence", str(number(row, "seq")), "--batch", str(batch),
+            run([self.ffsearch, "import", source, "--sequence", str(count(row, "seq")), "--batch", str(batch),
                  "--out", path, "--quiet"])
         return self.made("graph", (config, batch, row["seq"]), make)
 
@@ -368,18 +427,16 @@ class Predictions:
         gpu = (row["gpu"].split() or ["?"])[0] + (" 96GB" if row.get("gpu_mem_gb") == "96" else "")
         result = {"id": row["id"], "source": row["source_file"], "gpu": gpu}
         try:
-            result.update(capacity_gb=number(row, "gpu_mem_gb", 0), status=row["status"],
-                          measured_s=measured_s(row), measured_gb=number(row, "peak_mem_gb", 0) or None)
+            result.update(capacity_gb=number(row, "gpu_mem_gb", 0), status=row["status"], measured_s=measured_s(row),
+                          measured_gb=number(row, "peak_mem_gb", 0) or None, note=contradiction(row))
+            result["group"] = "|".join([row[key] for key in ("source_file", "framework", "gpu", "gpu_mem_gb", "gpus",
+                                                             "model", "seq")])
+            predicted = self.predict(row)
+            result["tokens"] = count(row, "gbs") * count(row, "seq")
         except NotSaid as reason:
             return {**result, "left_out": str(reason)}
-        result["group"] = "|".join([row[key] for key in ("source_file", "framework", "gpu", "gpu_mem_gb", "gpus",
-                                                         "model", "seq")])
-        try:
-            predicted = self.predict(row)
-        except NotSaid as reason:
-            result["left_out"] = str(reason)
-            return result
-        result["tokens"] = number(row, "gbs") * number(row, "seq")
+        if framework_of(row) == "fsdp" and not is_known(row["framework"]):
+            result["note"] = f"framework {row['framework']!r} is taken as FSDP"
         result["predicted_s"] = predicted["predicted_us"] / 1e6
         result["predicted_gb"] = max(predicted["memory_bytes"]) / 1e9
         result["baseline"] = predicted["baselines"]
@@ -445,7 +502,7 @@ def summary(results):
 
 def fits(results):
     judged = [(one["predicted_gb"] <= one["capacity_gb"], one["status"] == "ok") for one in results
-              if one.get("predicted_gb") and one["capacity_gb"]]
+              if one.get("predicted_gb") and one["capacity_gb"] and one["status"]]
     true = sum(predicted and ran for predicted, ran in judged)
     said, did = sum(predicted for predicted, _ in judged), sum(ran for _, ran in judged)
     return {"rows": len(judged), "ran": did, "precision": true / said if said else None,
@@ -512,14 +569,32 @@ def parsed():
     return parser.parse_args()
 
 
+def rows_of(path, only):
+    try:
+        with open(path, encoding="utf-8-sig", newline="") as file:
+            reader = csv.DictReader(line for line in file if not line.startswith("#"))
+            missing = [column for column in REQUIRED if column not in (reader.fieldnames or ())]
+            rows = [] if missing else [normalised(row) for row in reader]
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        sys.exit(f"{path}: cannot be read: {error}")
+    if missing:
+        sys.exit(f"{path}: has no column {', '.join(missing)}")
+    return [row for row in rows if only in row["id"]]
+
+
+def print_rows(results):
+    for one in results:
+        if "left_out" in one:
+            print(f"{one['id']}: left out: {one['left_out']}")
+        elif one["measured_s"]:
+            print(f"{one['id']} {one['group']}: predicted {one['predicted_s']:.4f} s, measured "
+                  f"{one['measured_s']:.4f} s, {percent(one['predicted_s'] / one['measured_s'] - 1)}")
+
+
 def main():
     options = parsed()
-    with open(options.runs, encoding="utf-8") as file:
-        reader = csv.DictReader(line for line in file if not line.startswith("#"))
-        if missing := [column for column in REQUIRED if column not in (reader.fieldnames or ())]:
-            sys.exit(f"{options.runs}: has no column {', '.join(missing)}")
-        rows = [normalised(row) for row in reader if options.only in row["id"]]
-    usable = [row for row in rows if row["usable_untuned"].lower() in YES or best_is_scored(row)]
+    rows = rows_of(options.runs, options.only)
+    usable = [row for row in rows if row["usable_untuned"] in YES or best_is_scored(row)]
     if not usable:
         sys.exit(f"{options.runs}: no usable row")
     with tempfile.TemporaryDirectory() as directory:
@@ -527,17 +602,16 @@ def main():
         with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
             results = list(pool.map(predictions.of, usable))
     if options.rows:
-        for one in results:
-            if one.get("predicted_s") and one["measured_s"]:
-                print(f"{one['id']} {one['group']}: predicted {one['predicted_s']:.4f} s, measured "
-                      f"{one['measured_s']:.4f} s, {percent(one['predicted_s'] / one['measured_s'] - 1)}")
+        print_rows(results)
     print(f"{len(rows)} rows, {len(usable)} usable, {sum('left_out' not in one for one in results)} predicted\n")
     lines = table(results)
     judged = fits(results)
     print(f"\nfits or not: {judged['rows']} rows, {judged['ran']} ran; precision {percent(judged['precision'])}, "
           f"recall {percent(judged['recall'])}")
-    for reason, count in collections.Counter(one["left_out"] for one in results if "left_out" in one).most_common():
-        print(f"left out: {count} rows: {reason}")
+    for reason, times in collections.Counter(one["left_out"] for one in results if "left_out" in one).most_common():
+        print(f"left out: {times} rows: {reason}")
+    for note, times in collections.Counter(one["note"] for one in results if one.get("note")).most_common():
+        print(f"note: {times} rows: {note}")
     if options.plot:
         plot(results, options.plot)
     if options.json:

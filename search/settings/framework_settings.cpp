@@ -216,7 +216,8 @@ FrameworkSettings torchtitan_file(const Parallelism& plan, const Graph& graph, i
                                  ": torchtitan has experts among the ranks that shard parameters, cp and tp alone");
   settings.text =
       "# torchtitan up to 0.2. Later versions have [parallelism] as flags: --parallelism.tensor_parallel_degree 2\n"
-      "[training]\nlocal_batch_size = " + text_of(plan.pipeline > 1 ? graph.batch_size / plan.data : plan.micro_batch) +
+      "[training]\nlocal_batch_size = " +
+      text_of(plan.pipeline > 1 ? graph.batch_size / plan.data : plan.micro_batch) +
       "\nglobal_batch_size = " + text_of(graph.batch_size) +
       (precision == Precision::bf16 ? "" : "\nmixed_precision_param = \"float32\"") +
       "\n\n[parallelism]\ndata_parallel_replicate_degree = " + text_of(replicas) +

@@ -510,20 +510,35 @@ class Settings(SettingsCase):
         # A row that cannot be read is left out, and says why; others are spelled in other ways.
         rows = ({"id": "a", "layers": "four"}, {"id": "b", "gpu": ""}, {"id": "c", "gpu": "H100 PCIe"},
                 {"id": "d", "gpu": "A100-SXM4-80GB", "status": "OK", "zero": "ZeRO-1", "precision": "BF16"},
-                {"id": "e", "step_time_s": "?"}, {"id": "f", "recompute": "off", "zero": "none"})
+                {"id": "e", "step_time_s": "?"}, {"id": "f", "recompute": "off", "zero": "none"},
+                {"id": "g", "gpus": "0"}, {"id": "h", "zero": "3 over x"}, {"id": "i", "step_time_s": "-2"},
+                {"id": "j", "gbs": "64.0", "gated_mlp": "yes", "usable_untuned": " yes"},
+                {"id": "k", "framework": ""}, {"id": "l", "framework": "own", "zero": "hybrid", "status": "failed"},
+                {"id": "m", "step_time_s": "1", "tokens_per_s_per_gpu": "1", "status": ""},
+                {"id": "n", "gbs": "63", "mbs": "8"})
         with open(self.work / "runs.csv", "w", encoding="utf-8", newline="") as file:
             writer = csv.DictWriter(file, ("id", *run))
             writer.writeheader()
             writer.writerows({**run, **row} for row in rows)
-        score = (sys.executable, ROOT / "scripts/score.py", BUILD / "ffsearch", "runs.csv")
+        score = (sys.executable, ROOT / "scripts/score.py", BUILD / "ffsearch", "runs.csv", "--rows")
         text = self.program(*score)
-        self.assertIn("6 rows, 6 usable, 2 predicted", text)
-        for reason in ("layers is 'four', not a number", "no preset of 'no GPU'", "no preset of 'H100 PCIe'",
-                       "step_time_s is '?', not a number"):
-            self.assertIn(f"left out: 1 rows: {reason}\n", text)
+        self.assertIn("14 rows, 14 usable, 5 predicted", text)
+        self.assertIn("fits or not: 4 rows, 4 ran", text)  # a failure is neither
+        for name, reason in (("a", "layers is 'four', not a number"), ("b", "no preset of 'no GPU'"),
+                             ("c", "no preset of 'H100 PCIe'"), ("e", "step_time_s is '?', not a number"),
+                             ("g", "gpus is '0', not a whole number from 1"), ("h", "zero is 'x', not a number"),
+                             ("i", "step_time_s is '-2', below 0 or not finite"), ("k", "framework is not stated"),
+                             ("n", "--settings: ")):
+            self.assertIn(f"\n{name}: left out: {reason}", "\n" + text)
+            self.assertIn(f"left out: 1 rows: {reason}", text)
+        self.assertIn("note: 1 rows: framework 'own' is taken as FSDP\n", text)
+        self.assertRegex(text, r"note: 1 rows: tokens_per_s_per_gpu makes \S+ s, step_time_s is 1 s, which is compared")
         (self.work / "runs.csv").write_text("id,gpu\n1,A100\n", encoding="utf-8")
         done = subprocess.run(score, cwd=self.work, capture_output=True, text=True)
         self.assertIn("runs.csv: has no column source_file, gpu_mem_gb", done.stderr)
+        self.assertEqual(done.returncode, 1)
+        done = subprocess.run((*score[:-2], "nothing.csv"), cwd=self.work, capture_output=True, text=True)
+        self.assertIn("nothing.csv: cannot be read", done.stderr)
         self.assertEqual(done.returncode, 1)
 
     def test_fp32_on_devices_that_are_faster_in_bf16_is_said(self):
