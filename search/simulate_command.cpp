@@ -212,8 +212,9 @@ std::string write_for_executor(const PlanOfSettings& read, const CostOptions& co
   own.compared = options.compared;
   const CommandResult result = simulate(std::move(executed), own.costs, own);
   const double predicted_ns = 1000 * result.json["predicted_us"].get<double>();
-  return options.out + ": predicted at " + time_text(static_cast<Nanoseconds>(predicted_ns)) +
-         ", as ffexec runs it; the settings, with the conventions of " + read.arguments.parallelism.framework +
+  return options.out + ": predicted at " + time_text(static_cast<Nanoseconds>(predicted_ns)) + ", as ffexec runs it" +
+         (result.json["fits_memory"].get<bool>() ? "" : ", and exceeds device memory") +
+         "; the settings, with the conventions of " + read.arguments.parallelism.framework +
          ", are kept in its provenance";
 }
 

@@ -187,6 +187,23 @@ void check_context(const Graph& graph, int context) {
   }
 }
 
+// Each rank of context parallelism has a part of the first half and one of the second (arguments.py of Megatron-LM,
+// parallel_dims.py of torchtitan), which ranks of tensor parallelism split.
+void check_length(const Graph& graph, const Parallelism& parallelism) {
+  if (parallelism.framework != "megatron" && parallelism.framework != "fsdp") return;
+  const int parts = (parallelism.context > 1 ? 2 * parallelism.context : 1) *
+                    (parallelism.sequence_parallel ? parallelism.tensor : 1);
+  for (const Operator& op : graph.operators) {
+    if (op.definition->type() != "multi_head_attention") continue;
+    const int64_t positions = graph.tensors[op.outputs[0]].shape[1];
+    expect_divisible(positions, parts,
+                     "tp=" + std::to_string(parallelism.tensor) + ", cp=" + std::to_string(parallelism.context) +
+                         ": framework=" + parallelism.framework + " has " + std::to_string(parts) +
+                         " equal parts of a sample, which do not divide the " + std::to_string(positions) +
+                         " positions of operator \"" + op.name + "\"");
+  }
+}
+
 void check_heads(const Graph& graph, int tensor) {
   for (const Operator& op : graph.operators) {
     const auto* const attention = dynamic_cast<const MultiHeadAttention*>(op.definition.get());
@@ -208,6 +225,16 @@ void check_shard_group(const Parallelism& parallelism) {
                      "shard_group=" + std::to_string(parallelism.shard_group) + " does not divide the " +
                          std::to_string(ranks) + (parallelism.context > 1 ? " data- and context" : " data") +
                          "-parallel ranks");
+}
+
+// schedules.py of Megatron-Core.
+void check_rounds(const Parallelism& parallelism, int64_t batch) {
+  if (parallelism.framework != "megatron" || parallelism.chunks == 1) return;
+  const int64_t micro_batches = batch / parallelism.data / parallelism.micro_batch;
+  expect_divisible(micro_batches, parallelism.pipeline,
+                   "vp=" + std::to_string(parallelism.chunks) + ": framework=megatron has rounds of as many " +
+                       "micro-batches as stages, and pp=" + std::to_string(parallelism.pipeline) +
+                       " does not divide the " + std::to_string(micro_batches) + " micro-batches");
 }
 
 Vector<OperatorId> transformer_layers(const Graph& graph) {
@@ -322,6 +349,7 @@ ParallelPlan plan_of(Parallelism& parallelism, const Graph& graph, const Topolog
   complete(parallelism, graph.batch_size, topology.devices.count());
   check_heads(graph, parallelism.tensor);
   check_context(graph, parallelism.context);
+  check_length(graph, parallelism);
   check_experts(graph, parallelism);
   check_chunks(parallelism, layers.count());
   const Vector<PlaceOfLayer> places = places_of_layers(layers_of_chunks(parallelism, layers.count()));

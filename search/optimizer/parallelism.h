@@ -177,6 +177,9 @@ std::map<std::string, std::string> values_by_key(const Parallelism& parallelism)
 // Throws InputError where the shard group does not divide the ranks that have the same parameters, which are known.
 // Costs follow it only where it does.
 void check_shard_group(const Parallelism& parallelism);
+// Throws InputError where Megatron-LM's interleaved schedule would refuse the micro-batches of these settings, which
+// have all their values.
+void check_rounds(const Parallelism& parallelism, int64_t batch);
 
 // Positions at which layers begin, as operators: of those between two multi_head_attention operators the one after
 // which the fewest tensors are read further on, and the last of these. Empty: there is no attention.

@@ -7,6 +7,8 @@
 #include <sstream>
 
 #include "common/errors.h"
+#include "common/operators/attention.h"
+#include "search/optimizer/baselines/megatron.h"
 #include "search/settings/argument_values.h"
 #include "search/settings/pipeline_layout.h"
 
@@ -14,6 +16,8 @@ namespace ff {
 namespace {
 
 using Flags = std::map<std::string, Vector<std::string>>;  // with the words behind each, in order of names
+
+constexpr int any_number = -1;
 
 // What is read: number of words behind the flag.
 const std::map<std::string, int>& flags_with_a_meaning() {
@@ -27,6 +31,7 @@ const std::map<std::string, int>& flags_with_a_meaning() {
                                                    {"--account-for-embedding-in-pipeline-split", 0},
                                                    {"--account-for-loss-in-pipeline-split", 0},
                                                    {"--context-parallel-size", 1},
+                                                   {"--cp-comm-type", 1},
                                                    {"--expert-model-parallel-size", 1},
                                                    {"--expert-tensor-parallel-size", 1},
                                                    {"--sequence-parallel", 0},
@@ -41,7 +46,7 @@ const std::map<std::string, int>& flags_with_a_meaning() {
                                                    {"--recompute-granularity", 1},
                                                    {"--recompute-method", 1},
                                                    {"--recompute-num-layers", 1},
-                                                   {"--recompute-modules", 1},
+                                                   {"--recompute-modules", any_number},
                                                    {"--recompute-activations", 0},
                                                    {"--attention-backend", 1},
                                                    {"--use-flash-attn", 0},
@@ -63,6 +68,11 @@ const std::map<std::string, int>& flags_with_a_meaning() {
                                                    {"--num-layers", 1},
                                                    {"--hidden-size", 1},
                                                    {"--num-attention-heads", 1},
+                                                   {"--num-query-groups", 1},
+                                                   {"--kv-channels", 1},
+                                                   {"--num-experts", 1},
+                                                   {"--ffn-hidden-size", 1},
+                                                   {"--vocab-size", 1},
                                                    {"--seq-length", 1}};
   return flags;
 }
@@ -73,8 +83,8 @@ constexpr const char* without_a_meaning = R"(
   --attention-softmax-in-fp32 --bias-gelu-fusion --ckpt-format --clip-grad --data-cache-path --data-path
   --decoder-seq-length --disable-bias-linear --dist-ckpt-format --distributed-backend --distributed-timeout-minutes
   --empty-unused-memory-level --encoder-seq-length --eval-interval --eval-iters --exit-duration-in-mins --exit-interval
-  --ffn-hidden-size --finetune --fp8-amax-compute-algo --fp8-amax-history-len --fp8-interval --fp8-margin
-  --group-query-attention --hidden-dropout --init-method-std --kv-channels --load --log-interval
+  --finetune --fp8-amax-compute-algo --fp8-amax-history-len --fp8-interval --fp8-margin
+  --group-query-attention --hidden-dropout --init-method-std --load --log-interval
   --log-memory-to-tensorboard --log-num-zeros-in-grad --log-params-norm --log-throughput
   --log-timers-to-tensorboard --log-validation-ppl-to-tensorboard --lr --lr-decay-iters --lr-decay-samples
   --lr-decay-style --lr-warmup-fraction --lr-warmup-init --lr-warmup-iters --lr-warmup-samples
@@ -82,14 +92,18 @@ constexpr const char* without_a_meaning = R"(
   --no-check-for-nan-in-loss-and-grad
   --no-create-attention-mask-in-dataloader --no-gradient-accumulation-fusion --no-load-optim --no-load-rng
   --no-masked-softmax-fusion --no-mmap-bin-files --no-position-embedding --no-save-optim --no-save-rng
-  --norm-epsilon --normalization --num-query-groups --num-workers --override-opt_param-scheduler
+  --norm-epsilon --normalization --num-workers --override-opt_param-scheduler
   --position-embedding-type --profile --profile-step-end --profile-step-start --rotary-base
   --rotary-percent --save --save-interval --seed --split --squared-relu --swiglu --tensorboard-dir
   --tensorboard-log-interval --tensorboard-queue-size --test-data-path --timing-log-level --tokenizer-model
   --tokenizer-type --train-data-path --train-iters --train-samples --transformer-impl
   --untie-embeddings-and-output-weights --use-cpu-initialization --use-mcore-models --use-rotary-position-embeddings
-  --valid-data-path --vocab-file --vocab-size --wandb-exp-name --wandb-project --wandb-save-dir --weight-decay
-  --weight-decay-incr-style)";
+  --valid-data-path --vocab-file --wandb-exp-name --wandb-project --wandb-save-dir --weight-decay
+  --weight-decay-incr-style
+  --moe-aux-loss-coeff --moe-ffn-hidden-size --moe-grouped-gemm --moe-permute-fusion --moe-router-bias-update-rate
+  --moe-router-dtype --moe-router-enable-expert-bias --moe-router-fusion --moe-router-load-balancing-type
+  --moe-router-pre-softmax --moe-router-score-function --moe-router-topk --moe-router-topk-scaling-factor
+  --moe-token-dispatcher-type --moe-z-loss-coeff)";
 
 [[noreturn]] void fail(const std::string& what) { throw InputError(what); }
 
@@ -141,8 +155,9 @@ Flags flags_of(const std::string& text, Vector<std::string>& ignored) {
       ignored.push_back(flag);
       continue;
     }
-    if (values.count() != known->second)
-      fail(flag + ": found " + std::to_string(values.size()) + " values, expected " + std::to_string(known->second));
+    if (known->second == any_number ? values.empty() : values.count() != known->second)
+      fail(flag + ": found " + std::to_string(values.size()) + " values, expected " +
+           (known->second == any_number ? "at least one" : std::to_string(known->second)));
     if (!flags.emplace(flag, values).second) fail(flag + " is given twice");
   }
   return flags;
@@ -166,12 +181,17 @@ class Megatron {
     if (layers_ == 0)
       fail("the graph \"" + graph_.name + "\" has no multi_head_attention: the settings are for transformers");
     check_model();
+    check_experts();
     Parallelism& own = result_.parallelism;
     own.framework = "megatron";
     own.tensor = static_cast<int>(number("--tensor-model-parallel-size", 1));
     own.pipeline = static_cast<int>(number("--pipeline-model-parallel-size", 1));
     own.micro_batch = number("--micro-batch-size", 1);
     own.context = static_cast<int>(number("--context-parallel-size", 1));
+    const std::string exchanged = text("--cp-comm-type", "p2p");
+    if (own.context > 1 && exchanged != "all_gather")
+      result_.notes.push_back("--cp-comm-type " + exchanged + (has("--cp-comm-type") ? "" : ", the default,") +
+                              " is predicted as all_gather");
     own.expert = static_cast<int>(number("--expert-model-parallel-size", 1));
     own.expert_tensor = static_cast<int>(number("--expert-tensor-parallel-size", own.tensor));
     result_.batch = number("--global-batch-size", 0);
@@ -247,8 +267,40 @@ class Megatron {
       const Shape& shape = graph_.tensors[op.outputs[0]].shape;
       check("--seq-length", shape[1], "tokens in a sample");
       check("--hidden-size", shape[2], "channels");
+      const auto& attention = dynamic_cast<const MultiHeadAttention&>(*op.definition);
+      check("--num-attention-heads", attention.heads, "heads");
+      check("--num-query-groups", attention.key_value_heads, "key-value heads");
+      check("--kv-channels", attention.head_channels, "channels of a head");
       break;
     }
+    check_products(check);
+  }
+
+  // Of layers without experts the largest product is that of the MLP. Megatron-LM pads vocabularies.
+  template <typename Check>
+  void check_products(const Check& check) const {
+    constexpr int64_t most_padding = 8192;
+    const Vector<int> layer_of = layer_or_none_of_operators(graph_);
+    int64_t of_mlp = 0, vocabulary = 0;
+    for (const OperatorId op : graph_.operator_ids()) {
+      if (graph_.operators[op].definition->type() != "linear") continue;
+      const int64_t channels = graph_.tensors[graph_.operators[op].outputs[0]].shape.back();
+      if (layer_of[op] != no_layer) of_mlp = std::max(of_mlp, channels);
+      else vocabulary = channels;
+    }
+    const int64_t stated = number("--vocab-size", vocabulary);
+    if (vocabulary > 0 && (stated > vocabulary || stated + most_padding < vocabulary))
+      check("--vocab-size", vocabulary, "words");
+    if (of_mlp > 0) check("--ffn-hidden-size", of_mlp, "channels in its MLP");
+  }
+
+  void check_experts() const {
+    int64_t experts = 1;
+    for (const Operator& op : graph_.operators)
+      if (const int d = experts_dimension(*op.definition); d >= 0) experts = op.definition->dimensions()[d].size;
+    if (has("--num-experts") && number("--num-experts", 1) != experts)
+      fail("--num-experts " + text("--num-experts", "") + ": the graph \"" + graph_.name + "\" has " +
+           (experts == 1 ? "none" : std::to_string(experts)));
   }
 
   void read_chunks() {
@@ -369,7 +421,11 @@ class Megatron {
   }
 
   Recomputation recomputed_modules() {
-    const std::string modules = text("--recompute-modules", "core_attn");
+    std::string modules;
+    if (!has("--recompute-modules")) modules = "core_attn";
+    else
+      for (const std::string& module : flags_.at("--recompute-modules"))
+        modules += (modules.empty() ? "" : " ") + module;
     if (modules == "layernorm") return Recomputation::norms;
     if (modules != "core_attn") fail("--recompute-modules: found \"" + modules + "\", expected core_attn or layernorm");
     return Recomputation::selective;

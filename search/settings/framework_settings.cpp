@@ -87,7 +87,7 @@ FrameworkSettings megatron_arguments(const Parallelism& plan, const Graph& graph
   else if (plan.chunks > 1 && !needs_layout(plan, layers))
     text += "--num-virtual-stages-per-pipeline-rank " + text_of(plan.chunks) + "\n";
   if (plan.tensor > 1 && plan.sequence_parallel) text += "--sequence-parallel\n";
-  if (plan.context > 1) text += "--context-parallel-size " + text_of(plan.context) + "\n";
+  if (plan.context > 1) text += "--context-parallel-size " + text_of(plan.context) + "\n--cp-comm-type all_gather\n";
   if (plan.expert > 1 || plan.of_expert() != plan.tensor)
     text += "--expert-model-parallel-size " + text_of(plan.expert) + "\n--expert-tensor-parallel-size " +
             text_of(plan.of_expert()) + "\n";

@@ -27,6 +27,7 @@ PlanOfSettings plan_of_settings(const GivenSettings& given) {
   try {
     ParallelPlan plan = plan_of(arguments.parallelism, loaded.graph, loaded.topology);
     check_shard_group(arguments.parallelism);
+    check_rounds(arguments.parallelism, loaded.graph.batch_size);
     return {{std::move(loaded.graph),
              std::move(loaded.topology),
              std::move(plan.strategy),

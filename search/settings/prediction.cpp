@@ -61,6 +61,7 @@ SettingsPrediction predict_settings(const Parallelism& parallelism, const Graph&
                                     Nanoseconds longest) {
   SettingsPrediction result;
   const Parallelism own = result.parallelism = completed(parallelism, graph, topology);
+  check_rounds(own, graph.batch_size);
   const SimulatedSettings settings(own, graph, topology, costs, {}, folds);
   const auto sample = simulated_micro_batches(settings, own, micro_batches_of(own, graph), extrapolation);
   result.exact = sample->exact();

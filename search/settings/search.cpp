@@ -59,7 +59,8 @@ class SettingsSearch {
       add_shapes(Vector<int>(contexts.begin() + 1, contexts.end()));
       look_at_waiting();
     }
-    if (nodes_.empty() && result_.complete)
+    const bool all_refused = !refused_.empty() && result_.best.empty() && result_.exceed_memory == 0;
+    if ((nodes_.empty() || all_refused) && result_.complete)
       throw InputError("no settings are possible: " + (refused_.empty() ? nothing_divides() : refused_));
     if (result_.best.empty() && !result_.complete) simulate_estimated();
     if (!queue_.empty()) result_.least_of_others = queue_.top().first;

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
+#include <map>
 #include <utility>
 
 #include "common/task_graph/issue_order.h"
@@ -174,47 +176,57 @@ int SimulatedMicroBatches::micro_batch_of(const BufferKey& key) {
 
 namespace {
 
-// The time that each micro-batch adds to the makespan of samples with more and more of them.
+// The time that each micro-batch adds to the makespan of samples with other numbers of them.
 class SteadyGrowth {
  public:
-  // Of a sample that does not repeat: does each micro-batch take as long as in the sample before?
-  std::optional<Repetition> found(int micro_batches, Nanoseconds makespan) {
-    samples_.emplace_back(micro_batches, static_cast<double>(makespan));
-    const int last = samples_.count() - 1;
-    if (last < 2) return std::nullopt;
-    const double before = each_between(last - 2, last - 1), now = each_between(last - 1, last);
-    if (std::abs(now - before) > tolerance * now) return std::nullopt;
-    return Repetition{1, static_cast<Nanoseconds>(now)};
+  void add(int micro_batches, Nanoseconds makespan) { samples_[micro_batches] = static_cast<double>(makespan); }
+  // Of the three largest samples: does each micro-batch take as long up to the second one as from there on?
+  std::optional<Repetition> found() const {
+    if (samples_.size() < 3) return std::nullopt;
+    const auto last = std::prev(samples_.end()), second = std::prev(last), first = std::prev(second);
+    if (std::abs(each_between(*second, *last) - each_between(*first, *second)) >
+        tolerance * each_between(*first, *last))
+      return std::nullopt;
+    return Repetition{1, static_cast<Nanoseconds>(each_between(*first, *last))};
   }
 
  private:
   static constexpr double tolerance = 0.001;
-  double each_between(int a, int b) const {
-    return (samples_[b].second - samples_[a].second) / (samples_[b].first - samples_[a].first);
-  }
-  Vector<std::pair<int, double>> samples_;  // micro-batches, makespan
+  using Sample = std::pair<const int, double>;
+  static double each_between(const Sample& a, const Sample& b) { return (b.second - a.second) / (b.first - a.first); }
+  std::map<int, double> samples_;  // by micro-batches: makespan
 };
 
 }  // namespace
 
 // Those that fill the pipeline are followed by as many that still meet them, if stages are alike; with several chunks a
-// stage, by rounds of as many as there are stages.
+// stage, by rounds of as many as there are stages. Where they do not repeat, a few less may show how long each takes.
 std::unique_ptr<SimulatedMicroBatches> repeating_micro_batches(const SimulatedSettings& settings,
                                                                const Parallelism& parallelism, int micro_batches,
                                                                Extrapolation extrapolation) {
   const int stages = parallelism.pipeline, round = parallelism.chunks == 1 ? 1 : stages;
+  const bool steady = extrapolation == Extrapolation::steady;
+  const int less = round > 1 ? stages : std::max(1, stages / 8);
   SteadyGrowth growth;
   int tried = 0;  // together with those of one more attempt fewer than all
+  // One that repeats, or whose growth is known from it and from those before; else null.
+  const auto attempt = [&](int some) -> std::unique_ptr<SimulatedMicroBatches> {
+    auto sample = std::make_unique<SimulatedMicroBatches>(settings, some, micro_batches - some);
+    tried += some;
+    if (sample->details_.repetition) return sample;
+    if (!steady || sample->details_.timeline.makespan == 0) return nullptr;
+    growth.add(some, sample->makespan());
+    sample->details_.repetition = growth.found();
+    sample->exact_ = false;
+    return sample->details_.repetition ? std::move(sample) : nullptr;
+  };
   for (int some = parallelism.chunks == 1 ? 2 * stages + 1 : 5 * stages; tried + some < micro_batches;
        some += (some / 2 + round - 1) / round * round) {
-    auto sample = std::make_unique<SimulatedMicroBatches>(settings, some, micro_batches - some);
-    if (sample->details_.repetition) return sample;
-    if (extrapolation == Extrapolation::steady && sample->details_.timeline.makespan > 0)
-      if ((sample->details_.repetition = growth.found(some, sample->makespan()))) {
-        sample->exact_ = false;
-        return sample;
-      }
-    tried += some;
+    if (auto sample = attempt(some)) return sample;
+    if (!steady || tried > some || tried + 2 * some >= micro_batches) continue;
+    for (const int fewer : {some - less, some - 2 * less})
+      if (fewer > std::max(2, stages))
+        if (auto sample = attempt(fewer)) return sample;
   }
   return nullptr;
 }

@@ -92,13 +92,31 @@ class Torchtitan {
     if (result_.optimizer.empty()) refuse("optimizer.name", "found \"" + optimizer + "\", expected Adam, AdamW");
     if (text("training.mixed_precision_param", "bfloat16") == "bfloat16") result_.precision = Precision::bf16;
     for (const auto& [key, value] : values_)
-      if (!read_.contains(key)) result_.ignored.push_back(key);
+      if (!read_.contains(key)) ignore(key, value);
     return std::move(result_);
   }
 
  private:
   [[noreturn]] void refuse(const std::string& key, const std::string& what) const {
     fail(path_ + ": " + key + ": " + what);
+  }
+  // What is not read; in [parallelism] only what is known not to matter.
+  void ignore(const std::string& key, const std::string& value) {
+    static const Vector<std::string> without_a_meaning = {
+        "fsdp_reshard_after_forward",   "disable_loss_parallel",          "enable_async_tensor_parallel",
+        "enable_compiled_autograd",     "context_parallel_load_balancer", "context_parallel_rotate_method",
+        "expert_parallel_comm_backend", "expert_parallel_a2a_impl",       "pipeline_parallel_expert_parallel_overlap"};
+    const std::string section = "parallelism.", schedule = "parallelism.pipeline_parallel_schedule_csv";
+    const std::string name = key.starts_with(section) ? key.substr(section.size()) : "";
+    const bool known = name.empty() || (key == schedule && value.empty()) ||
+                       std::find(without_a_meaning.begin(), without_a_meaning.end(), name) != without_a_meaning.end();
+    if (!known) {
+      Vector<std::string> names = without_a_meaning;
+      for (const std::string& one : read_)
+        if (one.starts_with(section)) names.push_back(one.substr(section.size()));
+      refuse(key, "is not understood" + suggestion(name, names));
+    }
+    result_.ignored.push_back(key);
   }
   std::string text(const std::string& key, const std::string& otherwise) {
     read_.insert(key);

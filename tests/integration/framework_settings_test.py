@@ -246,7 +246,16 @@ class FrameworkSettings(SettingsCase):
                 ("--recompute-num-layers 2", "need --recompute-granularity full"),
                 ("--recompute-modules layernorm", "--recompute-modules needs --recompute-granularity selective"),
                 ("--recompute-granularity selective --recompute-modules mlp", "expected core_attn or layernorm"),
-                ("--recompute-granularity selective --recompute-modules core_attn layernorm", "found 2 values"),
+                ("--recompute-granularity selective --recompute-modules core_attn layernorm",
+                 'found "core_attn layernorm", expected core_attn or layernorm'),
+                ("--num-attention-heads 5", '--num-attention-heads 5: the graph "llama" has 4 heads'),
+                ("--num-query-groups 3", "key-value heads"), ("--kv-channels 3", "channels of a head"),
+                ("--ffn-hidden-size 5", "channels in its MLP"), ("--vocab-size 100000", "words"),
+                ("--num-experts 8 --moe-router-topk 2", '--num-experts 8: the graph "llama" has none'),
+                ("--bf16 --fp16", "--bf16 and --fp16 exclude each other"),
+                ("--pipeline-model-parallel-size 2 --num-virtual-stages-per-pipeline-rank 2 --global-batch-size 12",
+                 "vp=2: framework=megatron has rounds of as many micro-batches as stages, and pp=2 does not divide "
+                 "the 3 micro-batches"),
                 ("--pipeline-model-parallel-size 4 --decoder-first-pipeline-num-layers 2",
                  "leaves 2 layers to 3 stages"),
                 ("--num-virtual-stages-per-pipeline-rank 2", "needs --pipeline-model-parallel-size above 1"),
@@ -275,6 +284,10 @@ class FrameworkSettings(SettingsCase):
         self.assertEqual(found["note"], "tp=1,pp=1,vp=1,dp=8,micro_batch=2,sharding=parameters,recompute=full,"
                                         "recompute_layers=2,early_stop=off,compile=off,framework=fsdp")
         self.assertEqual(found["ignored_arguments"], ["model.name"])
+        self.assertIn("run.toml: parallelism.tensor_paralel_degree: is not understood; did you mean "
+                      '"tensor_parallel_degree"?', simulate("[parallelism]\ntensor_paralel_degree = 2\n", code=1))
+        self.assertEqual(json.loads(simulate("[parallelism]\ndisable_loss_parallel = false\n"))["ignored_arguments"],
+                         ["parallelism.disable_loss_parallel"])
         for stop, ends in (("", ",early_stop=off"), ("early_stop = false\n", ",early_stop=off"),
                            ("early_stop = true\n", "")):
             found = json.loads(simulate("[activation_checkpoint]\nmode = \"full\"\n" + stop))
@@ -326,6 +339,27 @@ class FrameworkSettings(SettingsCase):
         self.assertIn(".: cannot be read",
                       self.program(BUILD / "ffsearch", "simulate", "--graph", "g.json", "--topo",
                                    ROOT / "topologies/dgx-a100-1.json", "--torchtitan", ".", code=1))
+
+    def test_context_parallelism_of_megatron_is_said(self):
+        """Its exchange is that of the prediction, and its parts divide the length."""
+        self.make_graph("llama")
+        on = ("--graph", "g.json", "--topo", ROOT / "topologies/dgx-a100-1.json", "--cost", "analytic", "--precision",
+              "bf16")
+        text = self.program(BUILD / "ffsearch", "plan", *on, "--for", "megatron", "--settings", "cp=2,tp=2", "--top", 1)
+        self.assertIn("--context-parallel-size 2\n--cp-comm-type all_gather\n", text)
+        for flag, note in (("--cp-comm-type all_gather", None),
+                           ("--cp-comm-type p2p", "--cp-comm-type p2p is predicted as all_gather"),
+                           ("", "--cp-comm-type p2p, the default, is predicted as all_gather")):
+            done = subprocess.run([BUILD / "ffsearch", "simulate", *on, "--megatron",
+                                   "--context-parallel-size 2 " + flag], cwd=self.work, capture_output=True, text=True,
+                                  check=True)
+            self.assertEqual("predicted as all_gather" in done.stderr, note is not None)
+            self.assertIn(note or "", done.stderr)
+        wide = (*on[:2], "--topo", ROOT / "topologies/dgx-a100-2.json", *on[4:])
+        for framework in ("megatron", "fsdp"):
+            self.assertIn(f"framework={framework} has 32 equal parts of a sample, which do not divide the 16 positions",
+                          self.program(BUILD / "ffsearch", "simulate", *wide, "--settings",
+                                       f"tp=4,cp=4,framework={framework}", code=1))
 
     def test_export_predicts_with_the_precision_of_the_strategy(self):
         self.make_graph("llama")
