@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 #include <map>
+#include <optional>
 
 #include "common/number_ranges.h"
 #include "common/strategy_configurations.h"
@@ -42,18 +43,48 @@ Strategy with_decision(Strategy strategy, const Decision& decision) {
   return strategy;
 }
 
-Vector<Effect> effects(Evaluator& evaluator, const Strategy& from, const Strategy& to, bool either_way) {
-  const Problem& problem = evaluator.problem();
-  DeltaSimulator delta(evaluator.builder(), problem.topology, evaluator.cost_model());
-  delta.reset(evaluator.expanded(from));
-  Vector<Effect> effects;
-  for (Decision& decision : differences(problem.graph, from, to)) {
+namespace {
+
+// In FIFO order: by delta simulation where it knows the settings, else in full.
+class Changes {
+ public:
+  Changes(Evaluator& evaluator, const Strategy& from) : evaluator_(evaluator), from_(from) {
+    if (!delta_simulates(evaluator.problem().settings)) {
+      makespan_ = evaluator.simulated(from).makespan_fifo;
+      return;
+    }
+    delta_.emplace(evaluator.builder(), evaluator.problem().topology, evaluator.cost_model());
+    delta_->reset(evaluator.expanded(from));
+    makespan_ = delta_->makespan();
+  }
+
+  Nanoseconds makespan() const { return makespan_; }
+
+  Nanoseconds with(const Decision& decision) {
+    if (!delta_) return evaluator_.simulated(with_decision(from_, decision)).makespan_fifo;
     Vector<Change> changes;
     for (const OperatorId op : decision.operators) changes.push_back({op, decision.to});
+    const Nanoseconds result = *delta_->propose(evaluator_.expanded(changes), std::numeric_limits<Nanoseconds>::max());
+    delta_->reject();
+    return result;
+  }
+
+ private:
+  Evaluator& evaluator_;
+  const Strategy& from_;
+  std::optional<DeltaSimulator> delta_;
+  Nanoseconds makespan_ = 0;
+};
+
+}  // namespace
+
+Vector<Effect> effects(Evaluator& evaluator, const Strategy& from, const Strategy& to, bool either_way) {
+  Changes changes(evaluator, from);
+  Vector<Effect> effects;
+  for (Decision& decision : differences(evaluator.problem().graph, from, to)) {
     Effect effect;
-    effect.predicted = *delta.propose(evaluator.expanded(changes), std::numeric_limits<Nanoseconds>::max());
-    delta.reject();
-    effect.change = effect.predicted - delta.makespan();
+    effect.predicted = changes.with(decision);
+    effect.change = effect.predicted - changes.makespan();
     if (evaluator.memory_limited())
       effect.fullness = evaluator.fullness(evaluator.estimated_memory(with_decision(from, decision)));
     effect.decision = std::move(decision);

@@ -20,7 +20,7 @@ Vector<Decision> differences(const Graph& graph, const Strategy& from, const Str
 // What becomes of `from` when one decision is taken the other way.
 struct Effect {
   Decision decision;
-  Nanoseconds predicted = 0;  // the iteration then: that of the full simulation, found by delta simulation
+  Nanoseconds predicted = 0;  // the iteration then, in FIFO order: that of the full simulation
   Nanoseconds change = 0;     // predicted, less that of `from`
   double fullness = 0;        // then, of the fullest device's memory, estimated; 0 where no memory is limited
   bool fits() const { return fullness <= 1; }

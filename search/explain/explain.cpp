@@ -34,12 +34,28 @@ std::string effect_text(const Graph& graph, const Effect& effect, Nanoseconds wh
          configuration_text(graph, op, effect.decision.to) + fits + "\n";
 }
 
-void explain_decisions(Evaluator& evaluator, const Strategy& strategy, Nanoseconds makespan, int limit,
+// In FIFO order more micro-batches are in flight than in a plan's own order: what they need says nothing of the plan.
+Vector<Effect> effects_in_fifo_order(Evaluator& evaluator, const Strategy& from, const Strategy& to, bool either_way,
+                                     const Evaluator::Details& plan) {
+  Vector<Effect> result = effects(evaluator, from, to, either_way);
+  if (!plan.fifo_order)
+    for (Effect& effect : result) effect.fullness = 0;
+  return result;
+}
+
+// Its time; does it fit in any order?
+Prediction in_fifo_order(Evaluator& evaluator, const Strategy& strategy) {
+  const double fullness = evaluator.evaluate(strategy).fullness;
+  return Evaluator::prediction(evaluator.simulated(strategy).makespan_fifo, fullness);
+}
+
+void explain_decisions(Evaluator& evaluator, const Strategy& strategy, const Evaluator::Details& plan, int limit,
                        Explanation& result) {
   const Problem& problem = evaluator.problem();
+  const Nanoseconds makespan = plan.makespan_fifo;
   const Strategy plain = problem.keeping_annotations(data_parallel(problem.graph, problem.topology));
-  const Vector<Effect> undone = effects(evaluator, strategy, plain, false);
-  const Prediction all = evaluator.evaluate(plain);
+  const Vector<Effect> undone = effects_in_fifo_order(evaluator, strategy, plain, false, plan);
+  const Prediction all = in_fifo_order(evaluator, plain);
   result.json["data_parallel"] = {{"predicted_us", to_us(all.makespan)}, {"fits_memory", all.feasible()}};
   Json& json = result.json["decisions"] = Json::array();
   result.text += "\ndecisions that differ from data parallelism: predicted change if one of them is undone\n";
@@ -103,7 +119,7 @@ Explanation explain_strategy(const Problem& problem, const StrategyFile& file, c
   if (!details.fifo_order)
     result.text += "\nThe plan has its own task order. In FIFO order the iteration takes " + time_text(fifo) +
                    "; the tables\nbelow compare with that.\n";
-  explain_decisions(evaluator, file.strategy, fifo, settings.limit, result);
+  explain_decisions(evaluator, file.strategy, details, settings.limit, result);
   describe_answers(answers_of(problem, file.strategy, settings.what_if), "strategy", fifo, result);
   explain_memory(evaluator, file.strategy, details, settings, result);
   return result;
@@ -191,18 +207,20 @@ std::string operators_text(const Vector<Decision>& decisions, const Graph& graph
   return "\n" + std::to_string(operators) + " of " + std::to_string(graph.operators.size()) + " operators differ; ";
 }
 
-void explain_effects(Evaluator& evaluator, const Strategy& a, const Strategy& b, int limit, Explanation& result) {
+void explain_effects(Evaluator& evaluator, const Strategy& a, const Strategy& b, const Evaluator::Details& plan_a,
+                     int limit, Explanation& result) {
   const Graph& graph = evaluator.problem().graph;
-  const Vector<Effect> found = effects(evaluator, a, b, true);
+  const Vector<Effect> found = effects_in_fifo_order(evaluator, a, b, true, plan_a);
   Vector<Decision> decisions;
   for (const Effect& effect : found) decisions.push_back(effect.decision);
-  const Nanoseconds makespan = evaluator.evaluate(a).makespan;
-  result.text += operators_text(decisions, graph) + "what each difference alone changes, from a towards b\n";
+  const Nanoseconds makespan = plan_a.makespan_fifo;
+  result.text += operators_text(decisions, graph) + "what each difference alone changes, from a towards b" +
+                 (plan_a.fifo_order ? "" : ", in FIFO order") + "\n";
   for (const Effect& effect : found) result.json["differences"].push_back(effect_to_json(graph, effect, "a", "b"));
   for (const int e : found.indices())
     if (e < limit) result.text += effect_text(graph, found[e], makespan, " -> ");
   result.text += more_text(found.count(), limit, "differences") + "  " + column("all of them", 34) +
-                 change_text(evaluator.evaluate(b).makespan - makespan, makespan) + "\n";
+                 change_text(in_fifo_order(evaluator, b).makespan - makespan, makespan) + "\n";
 }
 
 // Where settings differ too, no operator can be changed alone.
@@ -264,7 +282,8 @@ Explanation explain_difference(Evaluator& evaluator_a, const StrategyFile& a, Ev
   result.text = heading(problem.whole(), problem.topology);
   describe_part(part, "All numbers are of that", result);
   const Vector<std::string> settings = settings_differences(a, b);
-  describe_plan("a", compared_plan(evaluator_a, a), !settings.empty(), result);
+  const ComparedPlan plan_a = compared_plan(evaluator_a, a);
+  describe_plan("a", plan_a, !settings.empty(), result);
   describe_plan("b", compared_plan(evaluator_b, b), !settings.empty(), result);
   result.json["settings"] = settings;
   result.json["differences"] = Json::array();
@@ -272,7 +291,7 @@ Explanation explain_difference(Evaluator& evaluator_a, const StrategyFile& a, Ev
   for (const std::string& difference : settings) result.text += "  " + difference + "\n";
   const Vector<Decision> decisions = differences(problem.graph, a.strategy, b.strategy);
   if (decisions.empty()) result.text += "\nno operator differs\n";
-  else if (settings.empty()) explain_effects(evaluator_a, a.strategy, b.strategy, limit, result);
+  else if (settings.empty()) explain_effects(evaluator_a, a.strategy, b.strategy, plan_a.details, limit, result);
   else list_differences(problem.graph, decisions, limit, result);
   return result;
 }

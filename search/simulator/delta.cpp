@@ -13,6 +13,10 @@ namespace ff {
 
 using namespace delta;
 
+bool delta_simulates(const StrategySettings& settings) {
+  return settings.recompute.empty() && !is_sharded(settings.synchronization) && settings.overlaps_reductions;
+}
+
 namespace {
 
 using Clock = std::chrono::steady_clock;

@@ -79,6 +79,9 @@ struct DeltaStatistics {
   }
 };
 
+// Delta simulation knows FIFO order alone, and neither recomputation nor shards, nor reductions after backward.
+bool delta_simulates(const StrategySettings& settings);
+
 class DeltaSimulator {
  public:
   // All must outlive the simulator. Not thread-safe: one a thread.

@@ -145,9 +145,7 @@ void ChainOracle::undo() {
 }
 
 std::unique_ptr<ChainOracle> make_chain_oracle(SimulatorKind kind, const Problem& problem) {
-  // Delta simulation knows FIFO order alone, and neither recomputation nor shards, nor reductions after backward.
-  const bool known = problem.settings.recompute.empty() && !is_sharded(problem.settings.synchronization) &&
-                     problem.settings.overlaps_reductions && problem.order == TaskOrder::fifo;
+  const bool known = delta_simulates(problem.settings) && problem.order == TaskOrder::fifo;
   if (kind == SimulatorKind::full || !known) return std::make_unique<FullOracle>(problem);
   return std::make_unique<DeltaOracle>(problem, kind == SimulatorKind::checked);
 }

@@ -4,6 +4,7 @@
 
 #include "common/sharding.h"
 #include "search/explain/explain.h"
+#include "search/simulator/delta.h"
 #include "tests/support/message_of.h"
 #include "tests/support/search_problem.h"
 
@@ -30,6 +31,29 @@ TEST_CASE("what undoing a decision costs is what a full simulation of that strat
         all = with_decision(all, effect.decision);
       }
       CHECK(all == plain);
+    }
+  }
+}
+
+TEST_CASE("decisions of plans that delta simulation does not know are simulated in full") {
+  const StrategySettings reduced_late{.overlaps_reductions = false};
+  StrategySettings sharded, recomputed;
+  sharded.synchronization = Synchronization::sharded_optimizer;
+  recomputed.recompute = {"conv*"};
+  for (const StrategySettings& settings : {reduced_late, sharded, recomputed}) {
+    CHECK(!delta_simulates(settings));
+    SearchProblem problem("alexnet", "p100-4x4");
+    Problem own = problem.problem;
+    own.settings = settings;
+    Evaluator evaluator(own);
+    RandomStream random(5, 0);
+    const Strategy plain = data_parallel(problem.graph, problem.topology),
+                   strategy = problem.space.random_strategy(random);
+    const Nanoseconds makespan = evaluator.evaluate(strategy).makespan;
+    for (const Effect& effect : effects(evaluator, strategy, plain, false)) {
+      const Strategy changed = with_decision(strategy, effect.decision);
+      CHECK(effect.predicted == Evaluator(own).evaluate(changed).makespan);
+      CHECK(effect.change == effect.predicted - makespan);
     }
   }
 }
