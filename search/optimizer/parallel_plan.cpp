@@ -1,7 +1,10 @@
 // What settings mean for a transformer, and which settings a strategy is nearest to.
 #include <algorithm>
+#include <map>
 #include <numeric>
 #include <set>
+#include <tuple>
+#include <utility>
 
 #include "common/errors.h"
 #include "common/micro_batches.h"
@@ -491,27 +494,50 @@ struct LayersOfStrategy {
   int count = 0;
 };
 
+// What there is most of; of several the first in order.
+template <typename Key>
+const Key& most_frequent(const std::map<Key, int>& counts) {
+  return std::max_element(counts.begin(), counts.end(),
+                          [](const auto& a, const auto& b) { return a.second < b.second; })
+      ->first;
+}
+
+// Degrees of most of the layers; each layer where most of its operators are.
 LayersOfStrategy layers_of(const Graph& graph, const Strategy& strategy) {
   LayersOfStrategy result;
-  Parallelism& degrees = result.degrees;
+  std::map<std::pair<int, int>, int> of_attention, of_experts;  // head and length; parts, and devices of each
+  const Vector<OperatorId> layers = transformer_layers(graph);
+  if (layers.empty()) return result;
+  Vector<std::map<Vector<DeviceId>, int>> devices(layers.size());  // [layer]
+  const Vector<int> layer_of = layer_or_none_of_operators(graph, layers);
   for (const OperatorId op : graph.operator_ids()) {
     const OperatorDefinition& definition = *graph.operators[op].definition;
-    if (const int d = experts_dimension(definition); d >= 0) {
-      degrees.expert = std::max(degrees.expert, strategy[op].degrees[d]);
-      if (definition.type() == "expert_linear")
-        for (const int other : definition.dimensions().indices())
-          if (other != d && definition.dimensions()[other].kind != DimensionKind::sample)
-            degrees.expert_tensor = std::max(degrees.expert_tensor, strategy[op].degrees[other]);
+    const auto& dimensions = definition.dimensions();
+    const Degrees& degrees = strategy[op].degrees;
+    if (layer_of[op] != no_layer) {
+      Vector<DeviceId> place = strategy[op].devices;
+      sort_and_unique(place);
+      ++devices[layer_of[op]][std::move(place)];
+    }
+    if (const int d = experts_dimension(definition); d >= 0 && definition.type() == "expert_linear") {
+      int tensor = 1;
+      for (const int other : dimensions.indices())
+        if (other != d && dimensions[other].kind != DimensionKind::sample) tensor = std::max(tensor, degrees[other]);
+      ++of_experts[{degrees[d], tensor}];
     }
     if (definition.type() != "multi_head_attention") continue;
     ++result.count;
-    const auto& dimensions = definition.dimensions();
+    std::pair<int, int> split{1, 1};
     for (const int d : dimensions.indices()) {
-      if (dimensions[d].name == "head") degrees.tensor = std::max(degrees.tensor, strategy[op].degrees[d]);
-      if (dimensions[d].name == "length") degrees.context = std::max(degrees.context, strategy[op].degrees[d]);
+      if (dimensions[d].name == "head") split.first = degrees[d];
+      if (dimensions[d].name == "length") split.second = degrees[d];
     }
-    result.places.add_layer(strategy[op].devices);
+    ++of_attention[split];
   }
+  if (!of_attention.empty()) std::tie(result.degrees.tensor, result.degrees.context) = most_frequent(of_attention);
+  if (!of_experts.empty()) std::tie(result.degrees.expert, result.degrees.expert_tensor) = most_frequent(of_experts);
+  for (const auto& of_layer : devices)
+    if (!of_layer.empty()) result.places.add_layer(most_frequent(of_layer));
   return result;
 }
 

@@ -42,6 +42,24 @@ TEST_CASE("the embedding and the loss can have chunks of their own") {
   CHECK(degree_of(graph, plan_of(settings, graph, topology).strategy, 0, "vocabulary") == 2);
 }
 
+TEST_CASE("an operator with another configuration does not change the nearest settings") {
+  const Topology topology = committed_topology("p100-2x4");
+  const Graph graph = load_graph(FF_SOURCE_DIR "/graphs/gpt2-small.json", 16);
+  Parallelism settings{.tensor = 2, .pipeline = 2, .micro_batch = 2};
+  const ParallelPlan plan = plan_of(settings, graph, topology);
+  int changed = 0;
+  for (const OperatorId op : graph.operator_ids()) {
+    if (op % 7 != 3 && graph.operators[op].definition->type() != "multi_head_attention") continue;
+    Strategy strategy = plan.strategy;
+    strategy[op] = single_device(graph, 0)[op];
+    if (strategy[op] == plan.strategy[op]) continue;
+    CAPTURE(graph.operators[op].name);
+    CHECK(nearest_parallelism(graph, topology, strategy, plan.settings) == settings);
+    ++changed;
+  }
+  CHECK(changed > 12);
+}
+
 TEST_CASE("stages can have different numbers of data-parallel groups") {
   const Topology topology = committed_topology("p100-2x4");
   const Graph graph = tiny_tied_transformer(16);  // four layers
