@@ -156,7 +156,8 @@ Explanation best_by_value(const SettingsQuestion& question, const std::string& s
     for (auto& [value, one] : best)
       if (const auto found = searched_best(question, key, value.second, stop)) one = *found;
   }
-  Explanation answer{Json::array(), "the best for each value of " + key + ":\n"};
+  Explanation answer{Json::array(), "the best " + (asked.empty() ? "for each value of " + key : "with " + setting) +
+                                        " (time, slower by, share of memory):\n"};
   for (const auto& [value, one] : best) {
     answer.text += row(key + "=" + value.second, one, question.result.best[0].makespan);
     answer.json.push_back({{"setting", key + "=" + value.second},

@@ -553,6 +553,10 @@ class Settings(SettingsCase):
         self.assertRegex(self.program(BUILD / "ffsearch", *flags),
                          r"precision +fp32: products at 19.5 TFLOP/s, in bf16 at 312\n")
         self.assertRegex(self.program(BUILD / "ffsearch", *flags, "--precision", "bf16"), r"precision +bf16\n")
+        plan = ("plan", *flags[1:5], "--top", 1, "--settings", "tp=2")
+        said = "precision            fp32: products at 19.5 TFLOP/s, in bf16 at 312 (--precision bf16)\n"
+        self.assertIn(said, self.program(BUILD / "ffsearch", *plan))
+        self.assertNotIn("precision  ", self.program(BUILD / "ffsearch", *plan, "--precision", "bf16"))
 
     def test_published_layouts_are_read(self):
         """A workbook as of Hagemann et al. 2023: a layout that ran, one without memory, one of other attention."""
