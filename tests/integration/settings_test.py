@@ -119,7 +119,8 @@ class Settings(SettingsCase):
             self.assertIn(message, self.program(*plan, *flags, "--out", "t.json", code=1))
             self.assertLess(time.monotonic() - begin, 5)
         self.assertFalse((self.work / "t.json").exists())
-        for settings, message in (("layers=2:2,pp=4", "layers: found numbers for 2 chunks"), ("vp=12,pp=4", "pp x vp = 48")):
+        for settings, message in (("layers=2:2,pp=4", "layers: found numbers for 2 chunks"),
+                                  ("vp=12,pp=4", "pp x vp = 48")):
             error = self.program(*plan[:-4], "--settings", settings, code=1)
             self.assertIn("no settings are possible: ", error)
             self.assertIn(message, error)
