@@ -130,13 +130,24 @@ std::string settings_text(const SearchReport& report, int64_t batch_size) {
   return text;
 }
 
-std::string idle_text(const Strategy& strategy, const Topology& topology) {
+// "8 of 24"; empty where all are used, or the strategy is not known.
+std::string some_devices(const Strategy& strategy, const Topology& topology) {
   std::set<DeviceId> used;
   for (const Configuration& configuration : strategy)
     used.insert(configuration.devices.begin(), configuration.devices.end());
-  if (used.size() >= topology.devices.size()) return "";
-  return padded("devices") + std::to_string(used.size()) + " of " + std::to_string(topology.devices.size()) +
-         " used; the others are idle\n";
+  if (used.empty() || used.size() >= topology.devices.size()) return "";
+  return std::to_string(used.size()) + " of " + std::to_string(topology.devices.size());
+}
+
+std::string idle_text(const Strategy& strategy, const Topology& topology) {
+  const std::string some = some_devices(strategy, topology);
+  return some.empty() ? "" : padded("devices") + some + " used; the others are idle\n";
+}
+
+// Among others data parallelism of a micro-batch with fewer samples than there are devices.
+std::string used_by_baseline_text(const Baseline& baseline, const Topology& topology) {
+  const std::string some = some_devices(baseline.strategy, topology);
+  return some.empty() ? "" : "  on " + some + " devices";
 }
 
 Json improvements_to_json(const SearchReport& report) {
@@ -234,7 +245,7 @@ std::string report_to_text(const SearchReport& report, const Graph& graph, const
     text += padded(baseline.algorithm) + time_text(baseline.predicted) +
             with_number("  (%.2f times as long)",
                         static_cast<double>(baseline.predicted) / static_cast<double>(report.predicted)) +
-            (baseline.feasible ? "" : "  exceeds device memory") +
+            (baseline.feasible ? "" : "  exceeds device memory") + used_by_baseline_text(baseline, topology) +
             (baseline.algorithm == "settings" ? "  " + report.details["settings"].get<std::string>() : "") + "\n";
   text += background_text(report);
   if (report.lower_bound > 0)

@@ -208,11 +208,13 @@ std::unique_ptr<SimulatedMicroBatches> repeating_micro_batches(const SimulatedSe
   const bool steady = extrapolation == Extrapolation::steady;
   const int less = round > 1 ? stages : std::max(1, stages / 8);
   SteadyGrowth growth;
-  int tried = 0;  // together with those of one more attempt fewer than all
+  bool fixed_order = false;  // of passes: else stages with less to do run ahead at first
+  int tried = 0;             // together with those of one more attempt fewer than all
   // One that repeats, or whose growth is known from it and from those before; else null.
   const auto attempt = [&](int some) -> std::unique_ptr<SimulatedMicroBatches> {
     auto sample = std::make_unique<SimulatedMicroBatches>(settings, some, micro_batches - some);
     tried += some;
+    fixed_order = sample->details_.schedule != nullptr;
     if (sample->details_.repetition) return sample;
     if (!steady || sample->details_.timeline.makespan == 0) return nullptr;
     growth.add(some, sample->makespan());
@@ -223,7 +225,7 @@ std::unique_ptr<SimulatedMicroBatches> repeating_micro_batches(const SimulatedSe
   for (int some = parallelism.chunks == 1 ? 2 * stages + 1 : 5 * stages; tried + some < micro_batches;
        some += (some / 2 + round - 1) / round * round) {
     if (auto sample = attempt(some)) return sample;
-    if (!steady || tried > some || tried + 2 * some >= micro_batches) continue;
+    if (!steady || !fixed_order || tried > some || tried + 2 * some >= micro_batches) continue;
     for (const int fewer : {some - less, some - 2 * less})
       if (fewer > std::max(2, stages))
         if (auto sample = attempt(fewer)) return sample;
