@@ -5,7 +5,7 @@
 #   alone   each source compiles by itself, which the unity build of scripts/test.sh ci does not show: a seventh by the
 #           day; takes minutes and runs only when it is named
 #   asan    clang compiles both programs, without MPI, and the unit tests, warnings being errors; the tests pass under
-#           the address and undefined-behaviour sanitizers: every second one by the day, all with FF_ALL_TESTS=1
+#           the address and undefined-behaviour sanitizers: every third one by the day, all with FF_ALL_TESTS=1
 #   fuzz    libFuzzer draws networks and changes: delta simulation equals full simulation; and strategy files: they are
 #           refused, or read back as they were written; and files of each of the other formats. In a fresh checkout the
 #           same inputs every time, a minute or less each; for others, run the targets without -seed and -runs
@@ -24,7 +24,7 @@ asan() {
   cmake --build --preset fuzz --target ffsearch ffexec "${tests[@]}"
   local without='optimum of LeNet|memory that turns to NaN|staged transfers|one shared order|rows of many elements'
   without+='|random annotations|no neighbour is better|equals full simulation (in every|where parameters)'
-  local every=(-I "$(($(date +%s) / 86400 % 2 + 1)),,2")
+  local every=(-I "$(($(date +%s) / 86400 % 3 + 1)),,3")
   [[ -z ${FF_ALL_TESTS:-} ]] || every=()
   ctest --test-dir build/fuzz --output-on-failure -j2 -R '^(common|kernels|search|executor):' -E "$without" \
     "${every[@]}"
