@@ -72,7 +72,7 @@ SearchReport describe(const Problem& problem, const Evaluator::Details& details,
   report.overlaps_reductions = problem.settings.overlaps_reductions;
   report.precision = problem.settings.precision;
   if (const DeviceModel& model = problem.topology.models[problem.topology.devices[0].model];
-      report.precision == Precision::fp32 && model.peak_bf16_tflops > 4 * model.peak_tflops) {
+      leaves_bf16_unused(report.precision, model)) {
     report.tflops = model.peak_tflops;
     report.bf16_tflops = model.peak_bf16_tflops;
   }

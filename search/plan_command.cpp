@@ -217,10 +217,10 @@ CommandResult run_plan(const PlanOptions& options, const std::atomic<bool>& stop
                      what_would_fit(files, costs, search, stop));
   if (result.best.empty()) fail_without_plan(result, stop);
   command.text = plans_to_text(result) + search_to_text(result);
-  const DeviceModel& model = files.topology.model_of(0);
-  if (costs.precision.value_or(Precision::fp32) == Precision::fp32 && model.peak_bf16_tflops > 4 * model.peak_tflops)
-    command.text += line("precision            fp32: products at %.3g TFLOP/s, in bf16 at %.3g (--precision bf16)\n",
-                         model.peak_tflops, model.peak_bf16_tflops);
+  if (const DeviceModel& model = files.topology.model_of(0);
+      leaves_bf16_unused(costs.precision.value_or(Precision::fp32), model))
+    command.text +=
+        "precision            " + fp32_text(model.peak_tflops, model.peak_bf16_tflops) + " (--precision bf16)\n";
   if (search.pinned.framework != "none" && !search.given.contains("framework"))
     command.text += "conventions          of " + search.pinned.framework + ", for --for " + options.framework +
                     "; of ffexec with --settings framework=none\n";

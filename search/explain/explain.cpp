@@ -43,19 +43,15 @@ Vector<Effect> effects_in_fifo_order(Evaluator& evaluator, const Strategy& from,
   return result;
 }
 
-// Its time; does it fit in any order?
-Prediction in_fifo_order(Evaluator& evaluator, const Strategy& strategy) {
-  const double fullness = evaluator.evaluate(strategy).fullness;
-  return Evaluator::prediction(evaluator.simulated(strategy).makespan_fifo, fullness);
-}
-
 void explain_decisions(Evaluator& evaluator, const Strategy& strategy, const Evaluator::Details& plan, int limit,
                        Explanation& result) {
   const Problem& problem = evaluator.problem();
   const Nanoseconds makespan = plan.makespan_fifo;
   const Strategy plain = problem.keeping_annotations(data_parallel(problem.graph, problem.topology));
   const Vector<Effect> undone = effects_in_fifo_order(evaluator, strategy, plain, false, plan);
-  const Prediction all = in_fifo_order(evaluator, plain);
+  // Its time as they become ready; does it fit in any order?
+  const double fullness = evaluator.evaluate(plain).fullness;
+  const Prediction all = Evaluator::prediction(evaluator.simulated(plain).makespan_fifo, fullness);
   result.json["data_parallel"] = {{"predicted_us", to_us(all.makespan)}, {"fits_memory", all.feasible()}};
   Json& json = result.json["decisions"] = Json::array();
   result.text += "\ndecisions that differ from data parallelism: predicted change if one of them is undone\n";
@@ -208,7 +204,7 @@ std::string operators_text(const Vector<Decision>& decisions, const Graph& graph
 }
 
 void explain_effects(Evaluator& evaluator, const Strategy& a, const Strategy& b, const Evaluator::Details& plan_a,
-                     int limit, Explanation& result) {
+                     Nanoseconds fifo_b, int limit, Explanation& result) {
   const Graph& graph = evaluator.problem().graph;
   const Vector<Effect> found = effects_in_fifo_order(evaluator, a, b, true, plan_a);
   Vector<Decision> decisions;
@@ -220,7 +216,7 @@ void explain_effects(Evaluator& evaluator, const Strategy& a, const Strategy& b,
   for (const int e : found.indices())
     if (e < limit) result.text += effect_text(graph, found[e], makespan, " -> ");
   result.text += more_text(found.count(), limit, "differences") + "  " + column("all of them", 34) +
-                 change_text(in_fifo_order(evaluator, b).makespan - makespan, makespan) + "\n";
+                 change_text(fifo_b - makespan, makespan) + "\n";
 }
 
 // Where settings differ too, no operator can be changed alone.
@@ -282,16 +278,17 @@ Explanation explain_difference(Evaluator& evaluator_a, const StrategyFile& a, Ev
   result.text = heading(problem.whole(), problem.topology);
   describe_part(part, "All numbers are of that", result);
   const Vector<std::string> settings = settings_differences(a, b);
-  const ComparedPlan plan_a = compared_plan(evaluator_a, a);
+  const ComparedPlan plan_a = compared_plan(evaluator_a, a), plan_b = compared_plan(evaluator_b, b);
   describe_plan("a", plan_a, !settings.empty(), result);
-  describe_plan("b", compared_plan(evaluator_b, b), !settings.empty(), result);
+  describe_plan("b", plan_b, !settings.empty(), result);
   result.json["settings"] = settings;
   result.json["differences"] = Json::array();
   if (!settings.empty()) result.text += "\nsettings of b that differ\n";
   for (const std::string& difference : settings) result.text += "  " + difference + "\n";
   const Vector<Decision> decisions = differences(problem.graph, a.strategy, b.strategy);
   if (decisions.empty()) result.text += "\nno operator differs\n";
-  else if (settings.empty()) explain_effects(evaluator_a, a.strategy, b.strategy, plan_a.details, limit, result);
+  else if (settings.empty())
+    explain_effects(evaluator_a, a.strategy, b.strategy, plan_a.details, plan_b.details.makespan_fifo, limit, result);
   else list_differences(problem.graph, decisions, limit, result);
   return result;
 }

@@ -118,9 +118,7 @@ std::string settings_text(const SearchReport& report, int64_t batch_size) {
   if (!report.overlaps_reductions) text += padded("gradients") + "reduced after backward\n";
   if (report.precision != Precision::fp32)
     text += padded("precision") + std::string(to_string(report.precision)) + "\n";
-  else if (report.bf16_tflops > 0)
-    text += padded("precision") + "fp32: products at " + with_number("%.3g", report.tflops) + " TFLOP/s, in bf16 at " +
-            with_number("%.3g", report.bf16_tflops) + "\n";
+  else if (report.bf16_tflops > 0) text += padded("precision") + fp32_text(report.tflops, report.bf16_tflops) + "\n";
   const char* const what = report.details.contains("settings") ? "as the settings say" : "full";
   if (report.chosen.recompute) text += padded("recompute") + (report.recompute.empty() ? "none" : what) + chosen(true);
   for (const std::string& pattern : report.recompute)
@@ -277,6 +275,15 @@ std::string report_to_text(const SearchReport& report, const Graph& graph, const
   if (report.details.contains("local_optimum"))
     text += local_optimum_text(report.details["local_optimum"], graph.operators.size());
   return text + "strategy\n" + plan_text(graph, strategy, report.origins);
+}
+
+bool leaves_bf16_unused(Precision precision, const DeviceModel& model) {
+  return precision == Precision::fp32 && model.peak_bf16_tflops > 4 * model.peak_tflops;
+}
+
+std::string fp32_text(double tflops, double bf16_tflops) {
+  return "fp32: products at " + with_number("%.3g", tflops) + " TFLOP/s, in bf16 at " +
+         with_number("%.3g", bf16_tflops);
 }
 
 }  // namespace ff

@@ -73,4 +73,10 @@ std::string reason_without_name(const std::string& algorithm, const std::string&
 std::string comparison_to_text(const Vector<SearchReport>& reports,
                                const Vector<std::pair<std::string, std::string>>& failed, int64_t batch_size);
 
+// In fp32 most of such a device is unused: its products are more than four times as fast in bf16.
+bool leaves_bf16_unused(Precision precision, const DeviceModel& model);
+
+// "fp32: products at 19.5 TFLOP/s, in bf16 at 312"
+std::string fp32_text(double tflops, double bf16_tflops);
+
 }  // namespace ff

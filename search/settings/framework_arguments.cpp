@@ -295,9 +295,7 @@ class Megatron {
   }
 
   void check_experts() const {
-    int64_t experts = 1;
-    for (const Operator& op : graph_.operators)
-      if (const int d = experts_dimension(*op.definition); d >= 0) experts = op.definition->dimensions()[d].size;
+    const int64_t experts = experts_of(graph_);
     if (has("--num-experts") && number("--num-experts", 1) != experts)
       fail("--num-experts " + text("--num-experts", "") + ": the graph \"" + graph_.name + "\" has " +
            (experts == 1 ? "none" : std::to_string(experts)));

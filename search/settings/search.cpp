@@ -43,10 +43,8 @@ class SettingsSearch {
   SettingsSearch(const Graph& graph, const Topology& topology, const CostOptions& costs,
                  const SettingsSearchOptions& options, const std::atomic<bool>& stop)
       : graph_(graph), topology_(topology), costs_(costs), options_(options), stop_(stop), folds_(topology),
-        fewer_layers_(graph), layers_(transformer_layers(graph).count()), node_size_(most_devices_of_node(topology)) {
-    for (const Operator& op : graph.operators)
-      if (const int d = experts_dimension(*op.definition); d >= 0) experts_ = op.definition->dimensions()[d].size;
-  }
+        fewer_layers_(graph), layers_(transformer_layers(graph).count()), node_size_(most_devices_of_node(topology)),
+        experts_(experts_of(graph)) {}
 
   SettingsSearchResult run() {
     if (layers_ == 0)
@@ -609,8 +607,8 @@ class SettingsSearch {
   FewerLayers fewer_layers_;
   const std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
   const int layers_, node_size_;  // devices of the largest node
-  int64_t experts_ = 1;
-  double slowest_s_ = 0;  // of the evaluations so far
+  const int64_t experts_;         // 1: there are none
+  double slowest_s_ = 0;          // of the evaluations so far
   std::map<Shape, std::optional<ShapeCosts>> shapes_;
   std::set<std::string> seen_;
   std::map<std::string, int> places_;  // of settings in looked_at

@@ -204,6 +204,13 @@ int experts_dimension(const OperatorDefinition& definition) {
   return -1;
 }
 
+int64_t experts_of(const Graph& graph) {
+  int64_t experts = 1;
+  for (const Operator& op : graph.operators)
+    if (const int d = experts_dimension(*op.definition); d >= 0) experts = op.definition->dimensions()[d].size;
+  return experts;
+}
+
 Strategy tensor_parallel(const Graph& graph, const LayerDegrees& degrees, const DevicesOfOperator& devices_of) {
   const Roles roles(graph, degrees.tensor);
   Strategy strategy;

@@ -32,6 +32,8 @@ using DevicesOfOperator = std::function<std::span<const DeviceId>(OperatorId)>;
 Strategy tensor_parallel(const Graph& graph, const LayerDegrees& degrees, const DevicesOfOperator& devices_of);
 // The dimension of an operator whose parts have experts of their own; -1: there is none.
 int experts_dimension(const OperatorDefinition& definition);
+// Of each of its layers with experts; 1: it has none.
+int64_t experts_of(const Graph& graph);
 
 // Tensor parallelism within a node, data parallelism across; docs/algorithms.md has the rule. By the structure of the
 // graph; nothing where it has no multi_head_attention.
