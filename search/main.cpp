@@ -552,10 +552,7 @@ void run(const CLI::App& app, const Options& options, const std::atomic<bool>& s
   }
   ff::CommandResult result;
   if (app.got_subcommand("simulate")) result = ff::run_simulate(options.simulate);
-  else if (app.got_subcommand("plan"))
-    result =
-        ff::run_plan(options.plan, stop,
-                     interactive ? show_settings_progress : std::function<void(const ff::SettingsSearchProgress&)>());
+  else if (app.got_subcommand("plan")) result = ff::run_plan(options.plan, context);
   else if (app.got_subcommand("edit")) result = ff::run_edit(options.edit);
   else if (app.got_subcommand("export")) result = ff::run_export(options.exported);
   else if (app.got_subcommand("explain")) result = ff::run_explain(options.explain);

@@ -19,12 +19,12 @@ Json plan_to_json(const SettingsPrediction& plan) {
           {"extrapolated", plan.extrapolated},       {"exact", plan.exact}};
 }
 
-std::string plans_to_text(const SettingsSearchResult& result) {
+std::string plans_to_text(const Vector<SettingsPrediction>& plans) {
   std::string text = "       predicted   slower   memory  headroom  settings\n";
   bool steady = false;
-  for (const int p : result.best.indices()) {
-    const SettingsPrediction& plan = result.best[p];
-    const double slower = static_cast<double>(plan.makespan) / static_cast<double>(result.best[0].makespan) - 1;
+  for (const int p : plans.indices()) {
+    const SettingsPrediction& plan = plans[p];
+    const double slower = static_cast<double>(plan.makespan) / static_cast<double>(plans[0].makespan) - 1;
     steady = steady || !plan.exact;
     const std::string headroom = plan.memory_share > 0 ? line("%.0f %%", 100 * (1 - plan.memory_share)) : "";
     text += line("%3d %c%11s  %5.1f %%  %4.1f GB  %8s  %s\n", p + 1, plan.exact ? ' ' : '~',
@@ -66,6 +66,7 @@ std::string what_would_fit(const GraphAndTopology& files, const CostOptions& cos
       open.pinned.stage_data.clear();
     }
     open.top = 1;
+    open.improved = nullptr;
     try {
       const SettingsSearchResult found = search_settings(files.graph, files.topology, costs, open, stop);
       if (!found.best.empty())
@@ -188,14 +189,18 @@ SettingsSearchOptions search_options(const PlanOptions& options, const CostOptio
 
 }  // namespace
 
-CommandResult run_plan(const PlanOptions& options, const std::atomic<bool>& stop,
-                       const std::function<void(const SettingsSearchProgress&)>& progress) {
+CommandResult run_plan(const PlanOptions& options, const CommandContext& context) {
+  const std::atomic<bool>& stop = context.stop;
   Vector<std::string> inputs = options.costs.profiles;
   inputs.insert(inputs.end(), {options.files.graph, options.files.topology});
   expect_all_writable({options.out}, inputs);
   const CostOptions costs = costs_of_plans(options);
   SettingsSearchOptions search = search_options(options, costs);
-  search.progress = progress;
+  search.progress = context.settings_progress;
+  context.best_known.nothing_to_write("before a plan was found");
+  search.improved = [&](const Vector<SettingsPrediction>& best) {
+    context.best_known.nothing_to_write("within a simulation; the best plans so far:\n" + plans_to_text(best));
+  };
   const GraphAndTopology files =
       with_precision(load_files(options.files, {}), costs.precision.value_or(Precision::fp32));
   check_questions(files.graph, files.topology, search, options.why, options.what_if);
@@ -216,7 +221,8 @@ CommandResult run_plan(const PlanOptions& options, const std::atomic<bool>& stop
     throw InputError("all settings that are possible exceed device memory" + nothing_fits_text(result) +
                      what_would_fit(files, costs, search, stop));
   if (result.best.empty()) fail_without_plan(result, stop);
-  command.text = plans_to_text(result) + search_to_text(result);
+  context.best_known.nothing_to_write("after the search; the plans found:\n" + plans_to_text(result.best));
+  command.text = plans_to_text(result.best) + search_to_text(result);
   if (const DeviceModel& model = files.topology.model_of(0);
       leaves_bf16_unused(costs.precision.value_or(Precision::fp32), model))
     command.text +=

@@ -19,8 +19,7 @@ struct PlanOptions {
 };
 
 // Each throws InputError or MachineError. `out` is not written yet.
-CommandResult run_plan(const PlanOptions& options, const std::atomic<bool>& stop,
-                       const std::function<void(const SettingsSearchProgress&)>& progress);
+CommandResult run_plan(const PlanOptions& options, const CommandContext& context);
 
 // Writes the best plan of `result`, what run_plan gave for these options, to `out`, for which it simulates all devices:
 // of a large cluster that takes far more time and memory than the search. Returns notes on it.

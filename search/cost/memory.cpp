@@ -699,18 +699,33 @@ void MemoryModel::reset(const Strategy& strategy) {
   total();
 }
 
+void MemoryModel::remove_around(OperatorId op) {
+  for (const Item item : items_around_[op]) {
+    if (std::exchange(changed_[number(item)], changes_) == changes_) continue;  // of another operator's too
+    NeedList& current = needs_[number(item)];
+    add(current, item.kind, -1);
+    undo_.emplace_back(item, std::move(current));
+    current.clear();
+  }
+}
+
 const Vector<int64_t>& MemoryModel::change(const Vector<Change>& changes, const Strategy& changed) {
   undo_.clear();
   ++changes_;
-  for (const Change& change : changes)
-    for (const Item item : items_around_[change.op]) {
-      if (std::exchange(changed_[number(item)], changes_) == changes_) continue;  // of another operator's too
-      NeedList& current = needs_[number(item)];
-      add(current, item.kind, -1);
-      undo_.emplace_back(item, std::move(current));
-      current = needs_of(item, changed);
-      add(current, item.kind, 1);
-    }
+  for (const Change& change : changes) remove_around(change.op);
+  for (const auto& removed : undo_) {
+    const Item item = removed.first;
+    NeedList& current = needs_[number(item)];
+    current = needs_of(item, changed);
+    add(current, item.kind, 1);
+  }
+  return total();
+}
+
+const Vector<int64_t>& MemoryModel::without(const Vector<OperatorId>& operators) {
+  undo_.clear();
+  ++changes_;
+  for (const OperatorId op : operators) remove_around(op);
   return total();
 }
 

@@ -65,6 +65,8 @@ class MemoryModel {
   void reset(const Strategy& strategy);
   // `changed` differs from the strategy followed in these operators alone.
   const Vector<int64_t>& change(const Vector<Change>& changes, const Strategy& changed);
+  // No configuration of these operators needs less: the estimate without what their configurations enter.
+  const Vector<int64_t>& without(const Vector<OperatorId>& operators);
   void undo();  // the last change
 
  private:
@@ -106,6 +108,7 @@ class MemoryModel {
   void add_shards(int group, const Strategy& strategy, const ShardRounds& rounds, NeedList& needs);
   void add_exchange_with_owners(int group, const Strategy& strategy, NeedList& needs);
   void add(const NeedList& needs, Item::Kind kind, int64_t sign);
+  void remove_around(OperatorId op);
   const Vector<int64_t>& total();
 
   // What depends on an operator's degrees alone.

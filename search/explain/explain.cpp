@@ -101,6 +101,12 @@ void expect_answerable(const Topology& topology, const ExplainSettings& settings
 }
 
 Explanation explain_strategy(const Problem& problem, const StrategyFile& file, const ExplainSettings& settings) {
+  for (const std::string& question : settings.what_if)  // before it takes long
+    if (const int64_t batch = changed_problem(problem.topology, question).batch; batch > 0) try {
+        with_batch(problem, file.strategy, batch);
+      } catch (const InputError& error) {
+        throw InputError("--what-if \"" + question + "\": " + error.what());
+      }
   Evaluator evaluator(problem);
   const Evaluator::Details details = evaluator.details_of_file(file);
   const Nanoseconds makespan = details.timeline.makespan;

@@ -173,7 +173,9 @@ class ChangeFinder {
 
   std::optional<MemoryRemedy> fastest(const Vector<Decision>& decisions) {
     Vector<Candidate> candidates;
-    for (const Decision& decision : decisions) add_candidates(decision, candidates);
+    const Vector<double> least = least_fullness(decisions);
+    for (const int d : decisions.indices())
+      if (least[d] <= 1) add_candidates(decisions[d], candidates);
     std::stable_sort(candidates.begin(), candidates.end(),
                      [](const Candidate& a, const Candidate& b) { return a.fullness < b.fullness; });
     if (candidates.count() > most_judged) candidates.resize(most_judged);
@@ -195,7 +197,8 @@ class ChangeFinder {
       const double now = evaluator_.fullness(evaluator_.estimated_memory(strategy_));
       std::optional<Candidate> best;
       double most_saved = 0;
-      for (const Decision& decision : differences(problem_.graph, strategy_, Strategy(strategy_.size()))) {
+      for (const auto& [can_be_saved, decision] : largest_first(now)) {
+        if (can_be_saved <= most_saved) break;
         const Vector<Candidate> candidates = changes_of_first(decision, /*slices=*/false);
         if (candidates.empty()) continue;
         const double saved = (now - candidates[0].fullness) * static_cast<double>(decision.operators.size());
@@ -213,6 +216,33 @@ class ChangeFinder {
       for (const Decision& decision : differences(problem_.graph, start, strategy_))
         result->what += (result->what.empty() ? "" : "; ") + text_of(decision);
     strategy_ = start;
+    return result;
+  }
+
+  // [decision]: how full the fullest device is at least, whatever the operators' configuration.
+  Vector<double> least_fullness(const Vector<Decision>& decisions) {
+    MemoryModel& memory = evaluator_.memory_model();
+    memory.reset(evaluator_.expanded(strategy_));
+    Vector<double> least;
+    for (const Decision& decision : decisions) {
+      least.push_back(evaluator_.fullness(memory.without(decision.operators)));
+      memory.undo();
+    }
+    return least;
+  }
+
+  // What the first operator of each decision can save at most, times how many there are: the most first.
+  Vector<std::pair<double, Decision>> largest_first(double now) {
+    Vector<std::pair<double, Decision>> result;
+    Vector<Decision> first;
+    for (Decision& decision : differences(problem_.graph, strategy_, Strategy(strategy_.size()))) {
+      first.push_back(decision);
+      first.back().operators.resize(1);
+      result.emplace_back(static_cast<double>(decision.operators.size()), std::move(decision));
+    }
+    const Vector<double> least = least_fullness(first);
+    for (const int d : least.indices()) result[d].first *= now - least[d];
+    std::stable_sort(result.begin(), result.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
     return result;
   }
 

@@ -168,18 +168,34 @@ void explain_changes(const Explained& plan, const SettingsPrediction& itself, in
   result.text += more_text(changes.count(), limit, "settings");
 }
 
-Vector<WhatIf> answers_of(const Explained& plan, const Vector<std::string>& questions) {
-  Vector<WhatIf> answers;
-  for (const std::string& question : questions) try {
-      const ChangedProblem changed = changed_problem(plan.topology, question);
+struct Question {
+  std::string text;  // as asked
+  Graph graph;
+  Topology topology;
+};
+// Throws InputError for what is no question, and for a batch of which there is no such plan.
+Vector<Question> parsed_questions(const Explained& plan, const Vector<std::string>& texts) {
+  Vector<Question> questions;
+  for (const std::string& text : texts) try {
+      ChangedProblem changed = changed_problem(plan.topology, text);
       const int64_t batch = changed.batch > 0 ? changed.batch : plan.graph.batch_size;
-      const SettingsPrediction found = predict_settings(plan.parallelism, with_batch_size(plan.graph, batch, "batch"),
-                                                        changed.topology, plan.costs, Extrapolation::steady);
-      answers.push_back({question, found.makespan, found.memory_share, batch});
+      questions.push_back({text, with_batch_size(plan.graph, batch, "batch"), std::move(changed.topology)});
+      Parallelism own = plan.parallelism;
+      if (changed.batch > 0) plan_of(own, questions.back().graph, plan.topology);
     } catch (const InputError& error) {
-      const std::string flag = "--what-if", text = error.what();
-      throw InputError(text.starts_with(flag) ? text : flag + " \"" + question + "\": " + text);
+      const std::string flag = "--what-if", what = error.what();
+      throw InputError(what.starts_with(flag) ? what : flag + " \"" + text + "\": " + what);
     }
+  return questions;
+}
+
+Vector<WhatIf> answers_of(const Explained& plan, const Vector<Question>& questions) {
+  Vector<WhatIf> answers;
+  for (const Question& question : questions) {
+    const SettingsPrediction found =
+        predict_settings(plan.parallelism, question.graph, question.topology, plan.costs, Extrapolation::steady);
+    answers.push_back({question.text, found.makespan, found.memory_share, question.graph.batch_size});
+  }
   return answers;
 }
 
@@ -196,7 +212,7 @@ ExplainedPart simulated_part(const SimulatedSettings& settings, const Explained&
 
 Explanation explain_settings(const PlanOfFile& file, const CostOptions& costs, const ExplainSettings& given) {
   const Explained plan(file, costs);
-  for (const std::string& question : given.what_if) changed_problem(plan.topology, question);  // before it takes long
+  const Vector<Question> questions = parsed_questions(plan, given.what_if);  // before it takes long
   const SimulatedSettings settings = simulated_settings(plan.parallelism, file.file, costs);
   const ExplainedPart part = simulated_part(settings, plan, given.part);
   SimulatedSettings::Iteration iteration(settings, part.micro_batches);
@@ -228,7 +244,7 @@ Explanation explain_settings(const PlanOfFile& file, const CostOptions& costs, c
   result.text += "\n" + stages.text;
   result.json["stages"] = stages.json;
   explain_changes(plan, whole, given.limit, result);
-  describe_answers(answers_of(plan, given.what_if), "settings", whole.makespan, result);
+  describe_answers(answers_of(plan, questions), "settings", whole.makespan, result);
   explain_peak(evaluator, details, given.limit, result);
   return result;
 }

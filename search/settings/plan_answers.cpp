@@ -93,6 +93,7 @@ std::pair<std::string, std::string> key_and_value(const std::string& setting) {
 SettingsSearchOptions with_value(SettingsSearchOptions options, const std::string& key, const std::string& value) {
   options.top = 1;
   options.progress = nullptr;
+  options.improved = nullptr;
   if (key == "stage_dp" && value == "equal") {
     options.equal_stages = true;
     return options;

@@ -596,6 +596,7 @@ class SettingsSearch {
       return;
     best.insert(std::upper_bound(best.begin(), best.end(), found, faster), found);
     if (best.count() > options_.top) best.pop_back();
+    if (options_.improved) options_.improved(best);
   }
 
   const Graph& graph_;

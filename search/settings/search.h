@@ -24,6 +24,7 @@ struct SettingsSearchOptions {
   int top = 10;                 // how many of the fastest are looked for
   double budget_s = 0;          // 0: none
   std::function<void(const SettingsSearchProgress&)> progress;
+  std::function<void(const Vector<SettingsPrediction>&)> improved;  // the best so far, whenever they change
 };
 
 // Settings that a search met, in the order in which it did.

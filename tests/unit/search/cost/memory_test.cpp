@@ -211,7 +211,15 @@ TEST_CASE("changes of operators change the estimate as computing it anew does, a
         changed[op] = other[op];
         changes.push_back({op, other[op]});
       }
-      CHECK(following.change(changes, changed) == anew.bytes(changed));
+      const Vector<int64_t> bytes = following.change(changes, changed);
+      CHECK(bytes == anew.bytes(changed));
+      following.undo();
+      Vector<OperatorId> operators;
+      for (const Change& change : changes) operators.push_back(change.op);
+      const Vector<int64_t> least = following.without(operators);
+      for (const DeviceId device : bytes.indices()) CHECK(least[device] <= bytes[device]);
+      following.undo();
+      following.change(changes, changed);
       if (i % 2) following.undo();
       else strategy = changed;
     }
