@@ -176,25 +176,51 @@ int SimulatedMicroBatches::micro_batch_of(const BufferKey& key) {
 
 namespace {
 
+// Of the device that is the slowest in it: the time from one micro-batch to the next, where the last ones begin.
+double slowest_progress(const Evaluator::Details& details, TaskGraphBuilder& builder, int devices, int round) {
+  const int all = builder.micro_batches(), some = std::max(round, all / 3 / round * round);
+  constexpr Nanoseconds never = std::numeric_limits<Nanoseconds>::max();
+  Vector<Vector<Nanoseconds>> begin(devices, Vector<Nanoseconds>(all, never));
+  const Vector<int> micro_batches = micro_batches_of_tasks(builder, details.strategy, details.tasks);
+  for (const int t : details.tasks.tasks.indices())
+    if (const Task& task = details.tasks.tasks[t]; occupies_device(task.kind) && micro_batches[t] >= 0)
+      begin[task.device][micro_batches[t]] = std::min(begin[task.device][micro_batches[t]], details.timeline.start[t]);
+  double slowest = 0;
+  for (const Vector<Nanoseconds>& of_device : begin)
+    if (of_device[all - 1] != never)
+      slowest = std::max(slowest, static_cast<double>(of_device[all - 1] - of_device[all - 1 - some]) / some);
+  return slowest;
+}
+
 // The time that each micro-batch adds to the makespan of samples with other numbers of them.
 class SteadyGrowth {
  public:
-  void add(int micro_batches, Nanoseconds makespan) { samples_[micro_batches] = static_cast<double>(makespan); }
-  // Of the three largest samples: does each micro-batch take as long up to the second one as from there on?
+  // `slowest`: slowest_progress.
+  void add(int micro_batches, Nanoseconds makespan, double slowest) {
+    samples_[micro_batches] = {static_cast<double>(makespan), slowest};
+  }
+  // Of the three largest samples: does each micro-batch take as long up to the second one as from there on, and is no
+  // device slower? What it is behind adds up, until it is what the last ones wait for.
   std::optional<Repetition> found() const {
     if (samples_.size() < 3) return std::nullopt;
     const auto last = std::prev(samples_.end()), second = std::prev(last), first = std::prev(second);
-    if (std::abs(each_between(*second, *last) - each_between(*first, *second)) >
-        tolerance * each_between(*first, *last))
+    const double each = each_between(*first, *last);
+    if (std::abs(each_between(*second, *last) - each_between(*first, *second)) > tolerance * each ||
+        last->second.slowest > (1 + tolerance) * each)
       return std::nullopt;
-    return Repetition{1, static_cast<Nanoseconds>(each_between(*first, *last))};
+    return Repetition{1, static_cast<Nanoseconds>(each)};
   }
 
  private:
   static constexpr double tolerance = 0.001;
-  using Sample = std::pair<const int, double>;
-  static double each_between(const Sample& a, const Sample& b) { return (b.second - a.second) / (b.first - a.first); }
-  std::map<int, double> samples_;  // by micro-batches: makespan
+  struct Times {
+    double makespan, slowest;
+  };
+  using Sample = std::pair<const int, Times>;
+  static double each_between(const Sample& a, const Sample& b) {
+    return (b.second.makespan - a.second.makespan) / (b.first - a.first);
+  }
+  std::map<int, Times> samples_;  // by micro-batches
 };
 
 }  // namespace
@@ -208,27 +234,33 @@ std::unique_ptr<SimulatedMicroBatches> repeating_micro_batches(const SimulatedSe
   const bool steady = extrapolation == Extrapolation::steady;
   const int less = round > 1 ? stages : std::max(1, stages / 8);
   SteadyGrowth growth;
-  bool fixed_order = false;  // of passes: else stages with less to do run ahead at first
-  int tried = 0;             // together with those of one more attempt fewer than all
-  // One that repeats, or whose growth is known from it and from those before; else null.
-  const auto attempt = [&](int some) -> std::unique_ptr<SimulatedMicroBatches> {
+  bool fixed_order = false;                       // of passes: else stages with less to do run ahead at first
+  int tried = 0;                                  // together with those of one more attempt fewer than all
+  std::unique_ptr<SimulatedMicroBatches> result;  // what repeats, or the largest sample
+  // Does it repeat, or is the growth known from it and from those before?
+  const auto attempt = [&](int some) {
     auto sample = std::make_unique<SimulatedMicroBatches>(settings, some, micro_batches - some);
     tried += some;
     fixed_order = sample->details_.schedule != nullptr;
-    if (sample->details_.repetition) return sample;
-    if (!steady || sample->details_.timeline.makespan == 0) return nullptr;
-    growth.add(some, sample->makespan());
-    sample->details_.repetition = growth.found();
-    sample->exact_ = false;
-    return sample->details_.repetition ? std::move(sample) : nullptr;
+    if (sample->details_.repetition) {
+      result = std::move(sample);
+      return true;
+    }
+    if (!steady || sample->details_.timeline.makespan == 0) return false;
+    const int devices = settings.topology().devices.count();
+    growth.add(some, sample->makespan(),
+               slowest_progress(sample->details_, sample->evaluator().builder(), devices, round));
+    if (!result || sample->further() < result->further()) result = std::move(sample);
+    result->details_.repetition = growth.found();
+    result->exact_ = false;
+    return result->details_.repetition.has_value();
   };
   for (int some = parallelism.chunks == 1 ? 2 * stages + 1 : 5 * stages; tried + some < micro_batches;
        some += (some / 2 + round - 1) / round * round) {
-    if (auto sample = attempt(some)) return sample;
+    if (attempt(some)) return result;
     if (!steady || !fixed_order || tried > some || tried + 2 * some >= micro_batches) continue;
     for (const int fewer : {some - less, some - 2 * less})
-      if (fewer > std::max(2, stages))
-        if (auto sample = attempt(fewer)) return sample;
+      if (fewer > std::max(2, stages) && attempt(fewer)) return result;
   }
   return nullptr;
 }
