@@ -114,9 +114,27 @@ Vector<std::string> recomputation_of_operators(const Graph& graph, const Vector<
   return name_patterns(names);
 }
 
+// Does the operator's output go to experts?
+bool is_before_experts(const Graph& graph, OperatorId op) {
+  const Vector<TensorId>& outputs = graph.operators[op].outputs;
+  return std::any_of(graph.operators.begin(), graph.operators.end(), [&](const Operator& reader) {
+    return reader.definition->type() == "dispatch" &&
+           std::any_of(reader.inputs.begin(), reader.inputs.end(), [&](TensorId input) {
+             return std::find(outputs.begin(), outputs.end(), input) != outputs.end();
+           });
+  });
+}
+
+enum class Norms { all, before_experts };  // Megatron-LM's others are part of the product that reads them
+
+Norms recomputed_norms(const Parallelism& parallelism) {
+  return parallelism.framework == "megatron" ? Norms::before_experts : Norms::all;
+}
+
 // Of layers: norms, or these, activations and products of gates. (Others that only read and write keep nothing for
 // backward but what they would read again.)
-Vector<std::string> recomputation_of_kinds(const Graph& graph, const Vector<OperatorId>& layers, Recomputation kinds) {
+Vector<std::string> recomputation_of_kinds(const Graph& graph, const Vector<OperatorId>& layers, Recomputation kinds,
+                                           Norms norms) {
   const Vector<int> layer_of = layer_or_none_of_operators(graph, layers);
   Vector<std::string> names;
   for (const OperatorId op : graph.operator_ids()) {
@@ -128,7 +146,7 @@ Vector<std::string> recomputation_of_kinds(const Graph& graph, const Vector<Oper
         is_one_of({"layer_norm", "rms_norm"}) ||
         (kinds == Recomputation::elementwise && is_one_of({"relu", "tanh", "sigmoid", "gelu", "silu", "mul"}));
     if (layer_of[op] != no_layer && chosen && is_worth_recomputing(graph, op) &&
-        !read_by_another_layer(graph, layer_of, op))
+        !read_by_another_layer(graph, layer_of, op) && (norms == Norms::all || is_before_experts(graph, op)))
       names.push_back(graph.operators[op].name);
   }
   return name_patterns(names);
@@ -367,7 +385,13 @@ ParallelPlan plan_of(Parallelism& parallelism, const Graph& graph, const Topolog
         graph, layers, places, parallelism.recompute_layers > 0 ? parallelism.recompute_layers : layers.count());
   else if (recomputes_operators(parallelism)) plan.settings.recompute = recomputation_of_operators(graph, layers);
   else if (parallelism.recompute == Recomputation::norms || parallelism.recompute == Recomputation::elementwise)
-    plan.settings.recompute = recomputation_of_kinds(graph, layers, parallelism.recompute);
+    plan.settings.recompute =
+        recomputation_of_kinds(graph, layers, parallelism.recompute, recomputed_norms(parallelism));
+  if (parallelism.recompute == Recomputation::norms && plan.settings.recompute.empty())
+    throw InputError(
+        "recompute=norms: Megatron-LM's norms are part of the product that reads them (Transformer Engine), but before "
+        "experts, and the graph \"" +
+        graph.name + "\" has none: nothing would be computed again");
   const Graph of_micro_batch = graph_of_micro_batch(graph, plan.settings.micro_batches);
   const Vector<DeviceId> order = topology.by_links();
   Vector<int> begin = {0};  // of stages, in this order
@@ -461,10 +485,11 @@ void set_nearest_recomputation(Parallelism& nearest, const Graph& graph, const V
   const Vector<bool> found = recomputed_operators(graph, patterns);
   const Vector<OperatorId> layers = transformer_layers(graph);
   for (const Recomputation kind : {Recomputation::norms, Recomputation::elementwise})
-    if (recomputed_operators(graph, recomputation_of_kinds(graph, layers, kind)) == found) {
-      nearest.recompute = kind;
-      return;
-    }
+    for (const Norms norms : {Norms::all, Norms::before_experts})
+      if (recomputed_operators(graph, recomputation_of_kinds(graph, layers, kind, norms)) == found) {
+        nearest.recompute = kind;
+        return;
+      }
   const bool selective = recomputed_operators(graph, recomputation_of_operators(graph, layers)) == found;
   nearest.recompute = selective ? Recomputation::selective : Recomputation::full;
   if (selective) return;

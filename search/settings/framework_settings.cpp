@@ -8,6 +8,7 @@
 #include <span>
 
 #include "common/json_file.h"
+#include "search/optimizer/baselines/megatron.h"
 #include "search/settings/pipeline_layout.h"
 #include "search/settings/torchtitan_stages.h"
 
@@ -96,7 +97,8 @@ FrameworkSettings megatron_arguments(const Parallelism& plan, const Graph& graph
   if (is_sharded(plan.synchronization)) text += "--use-distributed-optimizer\n";
   if (shards_gradients(plan.synchronization))
     text += std::string("--use-megatron-fsdp\n--data-parallel-sharding-strategy ") +
-            (shards_parameters(plan.synchronization) ? "optim_grads_params\n" : "optim_grads\n");
+            (shards_parameters(plan.synchronization) ? "optim_grads_params\n" : "optim_grads\n") +
+            "--ckpt-format fsdp_dtensor\n";
   if (const int replicas = replicas_of_state(plan); replicas > 1)
     text += "--num-distributed-optimizer-instances " + text_of(replicas) + "\n";
   if (plan.recompute_layers > 0)
@@ -104,12 +106,15 @@ FrameworkSettings megatron_arguments(const Parallelism& plan, const Graph& graph
             text_of(plan.recompute_layers) + "\n";
   else if (plan.recompute == Recomputation::full)
     text += "--recompute-granularity full\n--recompute-method uniform\n--recompute-num-layers 1\n";
+  else if (plan.recompute == Recomputation::norms && experts_of(graph) == 1)
+    settings.not_there.push_back(
+        "recompute=norms: Megatron-LM's norms are part of the product that reads them, but before experts");
   else if (plan.recompute == Recomputation::norms)
     text += "--recompute-granularity selective\n--recompute-modules layernorm\n";
   else if (plan.recompute == Recomputation::selective && plan.attention == "stored")
     text += "--recompute-granularity selective\n";
   if (plan.recompute == Recomputation::elementwise)
-    settings.not_there.push_back("recompute=elementwise: Megatron-LM recomputes norms, or whole layers");
+    settings.not_there.push_back("recompute=elementwise: Megatron-LM recomputes norms before experts, or whole layers");
   const std::map<std::string, std::string> backends = {{"stored", "unfused"}, {"flash2", "flash"}, {"cudnn", "fused"}};
   if (const auto backend = backends.find(plan.attention); backend != backends.end())
     text += "--attention-backend " + backend->second + "\n";
@@ -119,7 +124,14 @@ FrameworkSettings megatron_arguments(const Parallelism& plan, const Graph& graph
   if (plan.reduce == "bf16") text += "--grad-reduce-in-bf16\n";
   if (plan.overlaps_tensor_parallel && plan.tensor > 1) text += "--tp-comm-overlap\n";
   if (plan.fp8) text += "--fp8-format hybrid\n";
-  if (plan.fp8_weights) text += "--fp8-param-gather\n";
+  if (plan.fp8_weights && is_sharded(plan.synchronization)) text += "--fp8-param-gather\n";
+  else if (plan.fp8_weights)
+    settings.not_there.push_back("fp8=weights: Megatron-LM has weights in fp8 with a distributed optimizer alone");
+  if (plan.fp8 && plan.recompute == Recomputation::norms && experts_of(graph) > 1)
+    text += "--fp8-recipe tensorwise\n";  // with "delayed", the default, it does not compute norms again
+  if (plan.expert > 1 && plan.tensor > 1 && !plan.sequence_parallel)
+    settings.not_there.push_back(
+        "sequence_parallel=off: Megatron-LM takes ep and tp together with --sequence-parallel");
   if (plan.overlaps_input_gradients == false && plan.tensor > 1) {
     text += "--no-async-tensor-model-parallel-allreduce\n";
     if (plan.sequence_parallel)

@@ -104,6 +104,7 @@ class SettingsSearch {
     if (given("recompute")) return {options_.pinned.recompute};
     const std::string& framework = options_.pinned.framework;
     if (framework == "none") return {Recomputation::none, Recomputation::elementwise, Recomputation::full};
+    if (framework == "megatron" && experts_ == 1) return {Recomputation::none, Recomputation::full};
     if (framework == "megatron") return {Recomputation::none, Recomputation::norms, Recomputation::full};
     if (framework == "fsdp") return {Recomputation::none, Recomputation::selective, Recomputation::full};
     return {Recomputation::none, Recomputation::full};

@@ -45,6 +45,8 @@ class FrameworkSettings(SettingsCase):
                  ["launch_blocking=on: an environment variable"]),
                 ("pp=2,cp=2,micro_batch=1", "torchtitan", ["sharding: torchtitan shards parameters"]),
                 ("tp=2,micro_batch=2", "torchtitan", ["sharding: torchtitan's replicas (DDP) go with no other"]),
+                ("tp=2,pp=2,micro_batch=2,recompute=norms", "megatron",
+                 ["recompute=norms: Megatron-LM's norms are part of the product"]),
                 ("micro_batch=1,sharding=parameters,recompute=full,recompute_layers=2", "torchtitan",
                  ["recompute_layers=2: torchtitan computes as many layers of a stage again, but layer 2 of every 2"]),
                 ("micro_batch=1,sharding=parameters,recompute=full,recompute_layers=3", "torchtitan",
@@ -155,7 +157,7 @@ class FrameworkSettings(SettingsCase):
                          ("pp=2,vp=2,micro_batch=1,recompute=full", "fp32"),
                          ("pp=2,micro_batch=2,layers=1:3,recompute=full,recompute_layers=1", "bf16"),
                          ("tp=4,micro_batch=4,overlap_grad_reduce=off", "bf16"),
-                         ("tp=2,pp=2,micro_batch=2,recompute=norms", "bf16"),
+                         ("tp=2,pp=2,micro_batch=2,sharding=gradients", "bf16"),
                          ("tp=2,pp=2,cp=2,micro_batch=4,sharding=optimizer", "fp32")),
             "torchtitan": (("tp=2,cp=2,micro_batch=2,sharding=parameters", "bf16"),
                            ("tp=1,micro_batch=2,sharding=parameters,recompute=full", "fp32"),
@@ -221,6 +223,9 @@ class FrameworkSettings(SettingsCase):
         self.assertEqual(found["micro_batches"], 8)
         self.assertEqual(found["precision"], "bf16")
         self.assertEqual(found["ignored_arguments"], ["--lr", "--swiglu"])
+        found = json.loads(simulate("--bf16 --recompute-granularity selective --recompute-modules layernorm"))
+        self.assertIn(",recompute=none,", found["note"])
+        self.assertIn("--recompute-modules layernorm: norms are part of the product that reads them", str(found))
         memory = {}
         for momentum in ("", "--sgd-momentum 0", "--sgd-momentum 0.9"):
             found = json.loads(simulate(f"--bf16 --optimizer sgd {momentum}"))

@@ -347,7 +347,7 @@ class Settings(SettingsCase):
         self.make_graph("llama", batch=64)
         for settings in ("tp=2,pp=2,micro_batch=1", "tp=4,pp=2,vp=2,micro_batch=2,sharding=optimizer",
                          "tp=2,pp=1,micro_batch=2,sharding=optimizer,recompute=full",
-                         "tp=2,cp=2,pp=2,micro_batch=2,sharding=optimizer,recompute=norms,framework=megatron"):
+                         "tp=2,cp=2,pp=2,micro_batch=2,sharding=optimizer,framework=megatron"):
             predicted = self.simulate(settings, topology="topologies/dgx-a100-2.json")
             found = self.explained("explain", "--graph", "g.json", "--topo", ROOT / "topologies/dgx-a100-2.json",
                                    "--settings", settings, "--what-if", "batch 128", "--what-if", "memory x0.5")

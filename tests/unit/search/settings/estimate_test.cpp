@@ -48,11 +48,12 @@ TEST_CASE("what a shape costs is known from fewer layers") {
        {"tp=1,pp=1,micro_batch=1", "tp=8,pp=1,micro_batch=2,recompute=full,sharding=optimizer",
         "tp=2,pp=1,micro_batch=1,sharding=parameters,framework=fsdp", "tp=4,pp=2,micro_batch=1,framework=megatron",
         "tp=2,pp=4,micro_batch=1,recompute=elementwise", "tp=2,pp=1,micro_batch=1,sharding=gradients",
-        "tp=4,pp=4,micro_batch=2,framework=megatron,sharding=optimizer,recompute=norms"})
+        "tp=4,pp=4,micro_batch=2,sharding=optimizer,recompute=norms"})
     expect_as_of_all_layers(settings, gpt, topology);
   const Graph mixture = load_graph(FF_SOURCE_DIR "/graphs/mixtral-8x22b.json", 32);
   for (const char* const settings : {"tp=2,pp=1,micro_batch=1,ep=8,etp=1,framework=megatron",
                                      "tp=2,pp=2,cp=2,micro_batch=1,ep=4,etp=1,sharding=optimizer,framework=megatron",
+                                     "tp=4,pp=4,micro_batch=1,framework=megatron,sharding=optimizer,recompute=norms",
                                      "tp=2,pp=4,micro_batch=1,ep=2"})
     expect_as_of_all_layers(settings, mixture, topology);
 }

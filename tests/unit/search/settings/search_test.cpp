@@ -6,6 +6,7 @@
 #include <cstring>
 #include <set>
 
+#include "common/recomputation.h"
 #include "search/optimizer/device_nodes.h"
 #include "search/optimizer/stage_widths.h"
 #include "search/settings/plan_answers.h"
@@ -702,8 +703,9 @@ namespace {
 // Recomputation of this kind needs less memory than none and more than that of whole layers, takes between the two,
 // and is found where there is memory for it but not for none. Twice: without it, and with it.
 std::pair<SettingsPrediction, SettingsPrediction> found_in_between(Parallelism settings, Recomputation kind,
-                                                                   const std::set<std::string>& given) {
-  const Graph graph = load_graph(FF_SOURCE_DIR "/graphs/gpt2-small.json", 64);
+                                                                   const std::set<std::string>& given,
+                                                                   const std::string& network = "gpt2-small") {
+  const Graph graph = load_graph(FF_SOURCE_DIR "/graphs/" + network + ".json", 64);
   Topology topology = committed_topology("dgx-a100-1");
   const auto predicted = [&](Recomputation recompute) {
     settings.recompute = recompute;
@@ -728,16 +730,36 @@ std::pair<SettingsPrediction, SettingsPrediction> found_in_between(Parallelism s
 
 }  // namespace
 
-// Norms need next to no time, and activations little more.
+// Norms need next to no time, and activations little more. Megatron-LM computes those before experts again.
 TEST_CASE("recomputation of elementwise operators, or of norms, is looked at where none exceeds memory") {
-  for (const auto& [framework, kind] :
-       {std::pair("none", Recomputation::elementwise), std::pair("megatron", Recomputation::norms)}) {
+  const std::set<std::string> given = {"tp", "pp", "ep", "micro_batch", "sharding", "framework", "overlap_grad_reduce"};
+  for (const auto& [framework, kind, network] : {std::tuple("none", Recomputation::elementwise, "gpt2-small"),
+                                                 std::tuple("megatron", Recomputation::norms, "moe-tiny")}) {
     CAPTURE(framework);
-    const auto [none, some] =
-        found_in_between({.data = 8, .micro_batch = 8, .framework = framework, .overlaps_reductions = true}, kind,
-                         {"tp", "pp", "micro_batch", "sharding", "framework", "overlap_grad_reduce"});
+    const auto [none, some] = found_in_between(
+        {.data = 8, .micro_batch = 8, .framework = framework, .overlaps_reductions = true}, kind, given, network);
     CHECK(some.makespan < 1.03 * none.makespan);
   }
+}
+
+TEST_CASE("Megatron-LM's norms are computed again before experts alone") {
+  const Topology topology = committed_topology("dgx-a100-1");
+  const auto patterns = [&](const char* network, const char* settings) {
+    Parallelism parallelism = parse_parallelism(std::string("tp=1,pp=1,micro_batch=8,recompute=norms") + settings);
+    return plan_of(parallelism, load_graph(FF_SOURCE_DIR "/graphs/" + std::string(network) + ".json", 64), topology)
+        .settings.recompute;
+  };
+  const char* const network = "mixtral-8x22b";
+  const Vector<std::string> all = patterns(network, ""), some = patterns(network, ",framework=megatron");
+  const Graph graph = load_graph(FF_SOURCE_DIR "/graphs/mixtral-8x22b.json", 64);
+  const auto count = [&](const Vector<std::string>& names) {
+    const Vector<bool> found = recomputed_operators(graph, names);
+    return std::count(found.begin(), found.end(), true);
+  };
+  CHECK(count(some) == transformer_layers(graph).count());
+  CHECK(count(all) == 2 * count(some));
+  CHECK_THAT(message_of<InputError>([&] { patterns("gpt2-small", ",framework=megatron"); }),
+             Catch::Contains("recompute=norms: Megatron-LM's norms are part of the product"));
 }
 
 TEST_CASE("selective recomputation of FSDP is looked at where none exceeds memory") {
