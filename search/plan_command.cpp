@@ -159,6 +159,7 @@ SettingsSearchOptions search_options(const PlanOptions& options, const CostOptio
   search.top = options.top;
   search.budget_s = options.budget_s;
   search.equal_stages = !options.framework.empty();
+  if (search.equal_stages) search.planned_for = convention_of(options.framework);
   if (!options.settings.empty()) search.given = read_settings([&] { return keys_of_parallelism(options.settings); });
   const bool may_imply = search.equal_stages && !search.given.contains("framework");
   bool implied = may_imply && costs.mode == CostMode::analytic && costs.precision == Precision::bf16;

@@ -83,6 +83,11 @@ class SettingsSearch {
 
   bool given(const char* key) const { return options_.given.contains(key); }
 
+  // Whose settings say the plan.
+  const std::string& framework() const {
+    return options_.planned_for.empty() ? options_.pinned.framework : options_.planned_for;
+  }
+
   void check_experts() const {
     if (experts_ == 1 && (given("etp") || (given("ep") && options_.pinned.expert > 1)))
       throw InputError(std::string(given("etp") ? "etp" : "ep") + ": the graph \"" + graph_.name +
@@ -103,6 +108,7 @@ class SettingsSearch {
   Vector<Recomputation> recomputations() const {
     if (given("recompute")) return {options_.pinned.recompute};
     const std::string& framework = options_.pinned.framework;
+    if (framework != this->framework()) return {Recomputation::none, Recomputation::full};
     if (framework == "none") return {Recomputation::none, Recomputation::elementwise, Recomputation::full};
     if (framework == "megatron" && experts_ == 1) return {Recomputation::none, Recomputation::full};
     if (framework == "megatron") return {Recomputation::none, Recomputation::norms, Recomputation::full};
@@ -120,7 +126,7 @@ class SettingsSearch {
   Vector<int> chunks(const Parallelism& parallelism) const {
     if (given("vp")) return {options_.pinned.chunks};
     Vector<int> result = {1};
-    if (parallelism.pipeline == 1 || parallelism.framework == "deepspeed" ||  // whose pipeline has one for each stage
+    if (parallelism.pipeline == 1 || framework() == "deepspeed" ||  // whose pipeline has one for each stage
         !parallelism.stage_data.empty() || micro_batches_of(parallelism, graph_) % parallelism.pipeline != 0)
       return result;
     for (int chunks = 2; chunks <= most_chunks && chunks * parallelism.pipeline <= layers_; ++chunks)
@@ -176,10 +182,9 @@ class SettingsSearch {
     if (given("sharding")) return {options_.pinned.synchronization};
     if (parallelism.ranks_of_parameters() == 1) return {Synchronization::all_reduce};
     // torchtitan has the ranks of context parallelism, and of experts, in the group, and no replicas beside others.
-    if (parallelism.framework == "fsdp" &&
-        (parallelism.of_layer() > 1 || parallelism.pipeline > 1 || parallelism.expert > 1))
+    if (framework() == "fsdp" && (parallelism.of_layer() > 1 || parallelism.pipeline > 1 || parallelism.expert > 1))
       return {Synchronization::sharded_parameters};
-    return {Synchronization::all_reduce, can_shard(parallelism.framework, Synchronization::sharded_optimizer)
+    return {Synchronization::all_reduce, can_shard(framework(), Synchronization::sharded_optimizer)
                                              ? Synchronization::sharded_optimizer
                                              : Synchronization::sharded_parameters};
   }
@@ -496,7 +501,7 @@ class SettingsSearch {
       return;
     smaller.synchronization = more_sharded(smaller.synchronization);
     if (!given("shard_group")) smaller.shard_group = 0;
-    if (can_shard(smaller.framework, smaller.synchronization)) add_if_it_fits(smaller);
+    if (can_shard(framework(), smaller.synchronization)) add_if_it_fits(smaller);
   }
 
   void simulate(const Node& node) {

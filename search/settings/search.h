@@ -21,6 +21,7 @@ struct SettingsSearchOptions {
   std::set<std::string> given;  // tp, pp, vp, dp, stage_dp, cp, ep, micro_batch, sharding, recompute
   int micro_batches = 0;        // of a data-parallel group; 0: any number
   bool equal_stages = false;    // none of different width: for frameworks, whose stages are equal
+  std::string planned_for;      // framework that is to say the plan; "": that of its conventions
   int top = 10;                 // how many of the fastest are looked for
   double budget_s = 0;          // 0: none
   std::function<void(const SettingsSearchProgress&)> progress;

@@ -83,8 +83,18 @@ class Torchtitan {
     if (own.expert > 1) own.expert_tensor = of_expert;
     read_data_parallelism();
     read_batch();
+    read_length();
     read_schedule();
     read_recomputation();
+    if (text("parallelism.fsdp_reshard_after_forward", "default") == "never" &&
+        shards_parameters(own.synchronization) && own.pipeline == 1)
+      result_.notes.push_back(
+          "parallelism.fsdp_reshard_after_forward = \"never\": predicted with weights that are gathered again for "
+          "backward, which needs less memory and exchanges more");
+    if (flag("parallelism.enable_async_tensor_parallel", false) && own.tensor > 1)
+      result_.notes.push_back(
+          "parallelism.enable_async_tensor_parallel: predicted without, exchanges of tensor parallelism do not run "
+          "beside products");
     // [training] had it until 2025.
     own.compiled = flag("compile.enable", flag("training.compile", false));
     const std::string optimizer = text("optimizer.name", "AdamW");
@@ -102,10 +112,13 @@ class Torchtitan {
   }
   // What is not read; in [parallelism] only what is known not to matter.
   void ignore(const std::string& key, const std::string& value) {
-    static const Vector<std::string> without_a_meaning = {
-        "fsdp_reshard_after_forward",   "disable_loss_parallel",          "enable_async_tensor_parallel",
-        "enable_compiled_autograd",     "context_parallel_load_balancer", "context_parallel_rotate_method",
-        "expert_parallel_comm_backend", "expert_parallel_a2a_impl",       "pipeline_parallel_expert_parallel_overlap"};
+    static const Vector<std::string> without_a_meaning = {"disable_loss_parallel",
+                                                          "enable_compiled_autograd",
+                                                          "context_parallel_load_balancer",
+                                                          "context_parallel_rotate_method",
+                                                          "expert_parallel_comm_backend",
+                                                          "expert_parallel_a2a_impl",
+                                                          "pipeline_parallel_expert_parallel_overlap"};
     const std::string section = "parallelism.", schedule = "parallelism.pipeline_parallel_schedule_csv";
     const std::string name = key.starts_with(section) ? key.substr(section.size()) : "";
     const bool known = name.empty() || (key == schedule && value.empty()) ||
@@ -159,6 +172,22 @@ class Torchtitan {
       result_.notes.push_back(
           "gradients that accumulate over several local batches are predicted as one batch: the pipeline is not "
           "emptied between them");
+  }
+
+  // 2,048 where it is not said.
+  void read_length() {
+    const int64_t length = number("training.seq_len", 2048);
+    for (const Operator& op : graph_.operators) {
+      if (op.definition->type() != "multi_head_attention") continue;
+      const int64_t own = graph_.tensors[op.outputs[0]].shape[1];
+      const std::string has = "the graph \"" + graph_.name + "\" has " + std::to_string(own) + " tokens in a sample";
+      if (own != length && values_.contains("training.seq_len"))
+        refuse("training.seq_len", std::to_string(length) + ": " + has);
+      if (own != length)
+        result_.notes.push_back("training.seq_len is not given, torchtitan takes " + std::to_string(length) + "; " +
+                                has + ", and is predicted");
+      return;
+    }
   }
 
   void read_schedule() {
