@@ -173,6 +173,7 @@ Family opt(const ConfigSettings& settings, Vector<std::string>& notes) {
   if (settings.integer("word_embed_proj_dim", family.channels) != family.channels)
     settings.refuse("word_embed_proj_dim", "expected " + std::to_string(family.channels) + ", the hidden size");
   note_attention_dropout(settings, "attention_dropout", 0, notes);
+  notes.push_back("the table of positions has two rows less than OPT's, which no position reads");
   return family;
 }
 
@@ -487,7 +488,7 @@ Family bert(const ConfigSettings& settings, Vector<std::string>& notes) {
   Family family = family_of(settings, "intermediate_size", 512);
   family.epsilon = settings.number("layer_norm_eps", 1e-12);
   family.learned_positions = family.embedding_norm = family.post_norm = family.head_layer = true;
-  family.causal = false;
+  family.causal = settings.flag("is_decoder", false);
   family.segments = settings.integer("type_vocab_size", 2);
   family.activation = settings.text("hidden_act", "gelu");
   family.tied = settings.flag("tie_word_embeddings", true);
@@ -514,6 +515,8 @@ Family vit(const ConfigSettings& settings, Vector<std::string>& notes) {
     settings.refuse("patch_size", "expected a divisor of the image's size, " + std::to_string(family.image));
   family.classes = 1000;
   if (const auto labels = settings.find("id2label")) family.classes = static_cast<int64_t>(labels->value().size());
+  else if (!settings.find("num_labels"))
+    notes.push_back("1,000 classes, as ImageNet has: neither id2label nor num_labels is given");
   family.classes = settings.integer("num_labels", family.classes);
   family.epsilon = settings.number("layer_norm_eps", 1e-12);
   family.learned_positions = true;

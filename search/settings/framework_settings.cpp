@@ -8,6 +8,7 @@
 #include <span>
 
 #include "common/json_file.h"
+#include "common/operators/attention.h"
 #include "search/optimizer/baselines/megatron.h"
 #include "search/settings/pipeline_layout.h"
 #include "search/settings/torchtitan_stages.h"
@@ -210,6 +211,13 @@ void add_optimizer_and_limits(FrameworkSettings& settings, const Parallelism& pl
     settings.not_there.push_back("sequence_parallel=off: torchtitan's tensor parallelism splits the sequence");
 }
 
+bool is_language_model(const Graph& graph) {
+  return std::all_of(graph.operators.begin(), graph.operators.end(), [](const Operator& op) {
+    const auto* attention = dynamic_cast<const MultiHeadAttention*>(op.definition.get());
+    return !attention || attention->causal;
+  });
+}
+
 // Of the sequences that the layers read; 0: there is no attention.
 int64_t length_of(const Graph& graph) {
   for (const Operator& op : graph.operators)
@@ -309,9 +317,14 @@ FrameworkSettings deepspeed_file(const Parallelism& plan, const Graph& graph, Pr
 
 FrameworkSettings framework_settings(const std::string& framework, const Parallelism& parallelism, const Graph& graph,
                                      int layers, Precision precision) {
-  if (framework == "megatron") return megatron_arguments(parallelism, graph, layers, precision);
-  if (framework == "torchtitan") return torchtitan_file(parallelism, graph, layers, precision);
-  return deepspeed_file(parallelism, graph, precision);
+  FrameworkSettings settings = framework == "megatron"     ? megatron_arguments(parallelism, graph, layers, precision)
+                               : framework == "torchtitan" ? torchtitan_file(parallelism, graph, layers, precision)
+                                                           : deepspeed_file(parallelism, graph, precision);
+  if (framework != "deepspeed" && !is_language_model(graph))
+    settings.not_there.push_back(std::string("the model: its attention reads all positions, and ") +
+                                 (framework == "megatron" ? "pretrain_gpt.py" : "torchtitan") +
+                                 " trains models that read those before alone");
+  return settings;
 }
 
 std::string convention_of(const std::string& framework) { return framework == "torchtitan" ? "fsdp" : framework; }

@@ -177,26 +177,30 @@ Explanation time_by_stage(const PlanQuestion& question) {
   Explanation answer{Json::array(),
                      "an iteration by stage, on the device that computes longest; collectives and "
                      "transfers may run beside computation\n"
-                     "  stage  layers      forward     backward  recomputed      update        idle  collectives    "
-                     "transfers  synchronized\n"};
+                     "  stage  layers      forward     backward  recomputed      update      slowed        idle  "
+                     "collectives    transfers  synchronized\n"};
+  bool slowed = false;
   for (const int s : stages.indices()) {
     const StageTimes& stage = stages[s];
     const Nanoseconds idle = std::max<Nanoseconds>(0, plan.makespan - stage.busy());
-    answer.text +=
-        line("  %5d  %6d  %11s  %11s  %10s  %10s  %10s  %11s  %11s  %12s\n", s, stage.layers,
-             seconds(stage.forward).c_str(), seconds(stage.backward).c_str(), seconds(stage.recompute).c_str(),
-             seconds(stage.update).c_str(), seconds(idle).c_str(), seconds(stage.collectives).c_str(),
-             seconds(stage.transfers).c_str(), seconds(stage.synchronization).c_str());
+    slowed = slowed || stage.slowed > 0;
+    answer.text += line("  %5d  %6d  %11s  %11s  %10s  %10s  %10s  %10s  %11s  %11s  %12s\n", s, stage.layers,
+                        seconds(stage.forward).c_str(), seconds(stage.backward).c_str(),
+                        seconds(stage.recompute).c_str(), seconds(stage.update).c_str(), seconds(stage.slowed).c_str(),
+                        seconds(idle).c_str(), seconds(stage.collectives).c_str(), seconds(stage.transfers).c_str(),
+                        seconds(stage.synchronization).c_str());
     answer.json.push_back({{"layers", stage.layers},
                            {"forward_us", microseconds(stage.forward)},
                            {"backward_us", microseconds(stage.backward)},
                            {"recompute_us", microseconds(stage.recompute)},
                            {"update_us", microseconds(stage.update)},
+                           {"slowed_us", microseconds(stage.slowed)},
                            {"idle_us", microseconds(idle)},
                            {"collectives_us", microseconds(stage.collectives)},
                            {"transfers_us", microseconds(stage.transfers)},
                            {"synchronization_us", microseconds(stage.synchronization)}});
   }
+  if (slowed) answer.text += "  slowed: what kernels take longer beside collectives of gradients and parameters\n";
   return answer;
 }
 

@@ -74,13 +74,65 @@ SettingsPrediction predict_settings(const Parallelism& parallelism, const Graph&
 
 namespace {
 
+struct Span {
+  Nanoseconds begin, end;
+};
+
+// [device]: when collectives run that slow its kernels (TaskCosts::slowed), in order and without overlaps.
+Vector<Vector<Span>> slowing_collectives(const TaskGraph& tasks, const TaskCosts& costs, const Timeline& timeline) {
+  Vector<Vector<Span>> result(costs.slowed.size());
+  if (costs.slowed.empty()) return result;
+  for (const int t : tasks.tasks.indices())
+    if (costs.collectives[t] != BesideKernels::no)
+      for (const WorkBeside& beside : costs.beside_of(t))
+        result[beside.device].push_back({timeline.start[t], timeline.end[t]});
+  for (Vector<Span>& spans : result) {
+    std::sort(spans.begin(), spans.end(), [](const Span& a, const Span& b) { return a.begin < b.begin; });
+    Vector<Span> merged;
+    for (const Span& span : spans)
+      if (merged.empty() || span.begin > merged.back().end) merged.push_back(span);
+      else merged.back().end = std::max(merged.back().end, span.end);
+    spans = std::move(merged);
+  }
+  return result;
+}
+
+// [task]: how much longer a kernel takes beside them.
+Vector<Nanoseconds> slowed_by_collectives(const TaskGraph& tasks, const TaskCosts& costs, const Timeline& timeline) {
+  Vector<Nanoseconds> result(tasks.tasks.size(), 0);
+  const Vector<Vector<Span>> collectives = slowing_collectives(tasks, costs, timeline);
+  for (const int t : tasks.tasks.indices()) {
+    const Task& task = tasks.tasks[t];
+    if (!occupies_device(task.kind) || collectives.empty() || collectives[task.device].empty()) continue;
+    const Vector<Span>& spans = collectives[task.device];
+    const double share = costs.slowed[task.device];
+    const Nanoseconds begin = timeline.start[t];
+    // The kernel has this long to go; while a collective runs, each moment does less of it.
+    auto left = static_cast<double>(costs.duration[t]);
+    auto at = static_cast<double>(begin);
+    for (auto span = std::upper_bound(spans.begin(), spans.end(), begin,
+                                      [](Nanoseconds time, const Span&one) { return time < one.end; });
+         span != spans.end() && static_cast<double>(span->begin) < at + left; ++span) {
+      const double from = std::max(at, static_cast<double>(span->begin));
+      left -= from - at;
+      const double together = std::min(static_cast<double>(span->end) - from, left / (1 - share));
+      left -= together * (1 - share);
+      at = from + together;
+      result[t] += static_cast<Nanoseconds>(share * together);
+    }
+  }
+  return result;
+}
+
 Vector<StageTimes> times_of_devices(SimulatedMicroBatches& sample, int devices) {
   Vector<StageTimes> result(devices);
   const TaskGraph& tasks = sample.details().tasks;
   const Vector<int64_t> times = sample.times();
+  const Vector<Nanoseconds> slowed = slowed_by_collectives(tasks, sample.details().costs, sample.details().timeline);
   for (const int t : tasks.tasks.indices()) {
     const Task& task = tasks.tasks[t];
     const Nanoseconds duration = times[t] * sample.details().costs.duration[t];
+    if (occupies_device(task.kind)) result[task.device].slowed += times[t] * slowed[t];
     if (task.kind == TaskKind::recompute) result[task.device].recompute += duration;
     else if (is_compute(task.kind))
       (is_forward(task.kind) ? result[task.device].forward : result[task.device].backward) += duration;

@@ -38,10 +38,11 @@ SettingsPrediction predict_settings(const Parallelism& parallelism, const Graph&
 struct StageTimes {
   int layers = 0;
   Nanoseconds forward = 0, backward = 0, recompute = 0, update = 0;
+  Nanoseconds slowed = 0;           // longer than these, beside collectives of gradients and parameters
   Nanoseconds collectives = 0;      // of its layers: tensor parallelism, exchanges of experts
   Nanoseconds transfers = 0;        // that begin there: between stages, mostly
   Nanoseconds synchronization = 0;  // of gradients and parameters
-  Nanoseconds busy() const { return forward + backward + recompute + update; }
+  Nanoseconds busy() const { return forward + backward + recompute + update + slowed; }
 };
 // [stage], of the device there that computes longest.
 Vector<StageTimes> stage_times(const Parallelism& parallelism, const Graph& graph, const Topology& topology,

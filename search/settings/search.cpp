@@ -59,7 +59,8 @@ class SettingsSearch {
     }
     const bool all_refused = !refused_.empty() && result_.best.empty() && result_.exceed_memory == 0;
     if ((nodes_.empty() || all_refused) && result_.complete)
-      throw InputError("no settings are possible: " + (refused_.empty() ? nothing_divides() : refused_));
+      throw InputError("no settings are possible: " + (refused_.empty() ? "" : refused_ + "; and ") +
+                       nothing_divides());
     if (result_.best.empty() && !result_.complete) simulate_estimated();
     if (!queue_.empty()) result_.least_of_others = queue_.top().first;
     for (; !queue_.empty(); queue_.pop())

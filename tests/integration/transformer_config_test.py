@@ -68,7 +68,8 @@ EXPERTS = "experts have places"
 MASK = "the decoder's attention to itself has no causal mask"
 NOTES = {"bert": "the output has no bias", "t5": MASK, "mt5": MASK, "mixtral": EXPERTS, "deepseek": EXPERTS,
          "olmoe": EXPERTS, "qwen2_moe": EXPERTS, "qwen3_moe": EXPERTS, "qwen3": "normalization of queries and keys",
-         "bloom": "alibi is left out", "gemma": "embeddings are not multiplied", "mpt": "layer norms have biases",
+         "opt": "the table of positions has two rows less", "bloom": "alibi is left out",
+         "gemma": "embeddings are not multiplied", "mpt": "layer norms have biases",
          "gemma2": "embeddings are not multiplied", "gemma3_text": "embeddings are not multiplied",
          "olmo2": "normalization of queries and keys", "cohere": "layer norms have biases",
          "granite": "embedding_multiplier is left out", "smollm3": "all layers have rotary positions"}
