@@ -173,6 +173,11 @@ SettingsSearchOptions search_options(const PlanOptions& options, const CostOptio
     throw InputError("--for " + options.framework +
                      ": its stages have equally many devices, and --settings has stage_dp=" +
                      colon_separated(search.pinned.stage_data));
+  if (search.equal_stages && search.given.contains("framework") && search.pinned.framework != "none" &&
+      runs_fsdp(search.pinned) != (options.framework == "torchtitan"))
+    throw InputError("--for " + options.framework + ": --settings has framework=" + search.pinned.framework +
+                     ", whose plans are for another framework; leave it out, or give framework=" +
+                     convention_of(options.framework) + " or none");
   if (implied)
     search.pinned = parsed(options.settings + (options.settings.empty() ? "" : ",") +
                            "framework=" + convention_of(options.framework));

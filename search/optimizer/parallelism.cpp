@@ -10,6 +10,11 @@
 #include "common/errors.h"
 
 namespace ff {
+
+bool runs_fsdp(const Parallelism& parallelism) {
+  return parallelism.framework == "fsdp" || parallelism.framework == "composer";
+}
+
 namespace {
 
 const Vector<std::string>& keys() {
@@ -97,10 +102,6 @@ Vector<int> numbers(const std::string& key, const std::string& text, int64_t lea
     begin = end + 1;
   }
   return result;
-}
-
-bool runs_fsdp(const Parallelism& parallelism) {
-  return parallelism.framework == "fsdp" || parallelism.framework == "composer";
 }
 
 const Fusion* fusion_of(const std::string& key) {

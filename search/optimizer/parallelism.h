@@ -147,6 +147,8 @@ bool overlaps_by_default(const Parallelism& parallelism);
 // train_step; before 2023 allreduce_gradients), and so do DeepSpeed's pipelines (TrainSchedule: ReduceTiedGrads and
 // ReduceGrads at the end).
 bool overlaps_reductions(const Parallelism& parallelism);
+// Are its conventions those of PyTorch's FSDP?
+bool runs_fsdp(const Parallelism& parallelism);
 // What micro-batches find sharded. With stages FSDP gathers weights in front of the first one and keeps them, and
 // reduces gradients after the last one, as with a sharded optimizer (backward_maybe_with_nosync in
 // torch/distributed/pipelining/stage.py; get_fsdp_reshard_after_forward_policy in torchtitan's distributed/fsdp.py).

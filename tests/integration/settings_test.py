@@ -292,6 +292,9 @@ class Settings(SettingsCase):
         error = self.program(BUILD / "ffsearch", "plan", *on, "--settings", "stage_dp=2:1:1", "--for", "megatron",
                              code=1)
         self.assertIn("--for megatron: its stages have equally many devices", error)
+        error = self.program(BUILD / "ffsearch", "plan", *on, "--settings", "framework=fsdp", "--for", "megatron",
+                             code=1)
+        self.assertIn("--for megatron: --settings has framework=fsdp, whose plans are for another framework", error)
         explained = self.program(BUILD / "ffsearch", "explain", "--graph", "g.json", "--topo",
                                  ROOT / "topologies/p100-2x4.json", "--settings", "stage_dp=1:1:4:2,micro_batch=2",
                                  "--cost", "analytic")
