@@ -91,10 +91,10 @@ CommandResult run_explain(const ExplainOptions& options) {
       return result;
     }
   if (options.micro_batches == 0) settings.part = explained_part(options.strategy, file);
-  expect_answerable(file.topology, settings);
   shorten(file, settings.part);
   Loaded loaded = load({std::move(file.graph), std::move(file.topology), {}, file.settings}, options.costs);
   const Problem problem = loaded.problem();
+  expect_answerable(problem, file.strategy, settings);
   Evaluator evaluator(problem);
   const std::string order = issue_order_note(options.strategy, file, evaluator);
   if (!settings.part.is_whole()) file.issue_order = shortened_issue_order(evaluator, file);

@@ -53,6 +53,13 @@ void add_explained_costs(CommandResult& result, const Problem& problem, const St
 // written and when it is read: all would take more than a second.
 constexpr int64_t most_parts_of_all = 100'000;
 
+// As they were given: with stages FSDP exchanges as a sharded optimizer does, which the strategy has then.
+void say_settings(SearchReport& report, const Parallelism& parallelism) {
+  report.note = to_string(parallelism);
+  if (report.sharding == sharding_name(sharding_of_micro_batches(parallelism)))
+    report.sharding = sharding_name(parallelism.synchronization);
+}
+
 // From some devices that stand for all; nothing where they do not, or the file to be written needs all.
 std::optional<CommandResult> result_of_some(const PlanOfSettings& read, const CostOptions& costs,
                                             const SimulateOptions& options) {
@@ -71,7 +78,7 @@ std::optional<CommandResult> result_of_some(const PlanOfSettings& read, const Co
   if (!found) return std::nullopt;
   SearchReport& report = found->report;
   report.algorithm = "simulate";
-  if (options.given.any()) report.note = to_string(parallelism);
+  if (options.given.any()) say_settings(report, parallelism);
   report.origins = file.origins;
   if (!options.out.empty())
     write_plan(options.out, file, *found, costs, options.given.any() ? Json::object() : kept_provenance(file, options));
@@ -169,7 +176,7 @@ CommandResult simulate(PlanOfSettings read, const CostOptions& costs, const Simu
   const Evaluator::Details details = details_of(evaluator, file, options);
   SearchReport report = describe(problem, details);
   report.algorithm = "simulate";
-  if (from_settings) report.note = to_string(read.arguments.parallelism);
+  if (from_settings) say_settings(report, read.arguments.parallelism);
   if (baseline_by_settings) report.baselines = std::move(baselines);
   else if (options.compared) report.baselines = {data_parallel_baseline(evaluator)};
   if (options.compared && options.costs.mode == CostMode::analytic)

@@ -92,21 +92,23 @@ void explain_memory(Evaluator& evaluator, const Strategy& strategy, const Evalua
 
 }  // namespace
 
-void expect_answerable(const Topology& topology, const ExplainSettings& settings) {
-  for (const std::string& question : settings.what_if)
-    if (changed_problem(topology, question).batch > 0 && !settings.part.is_whole())
+void expect_answerable(const Problem& problem, const Strategy& strategy, const ExplainSettings& settings) {
+  for (const std::string& question : settings.what_if) {
+    const int64_t batch = changed_problem(problem.topology, question).batch;
+    if (batch == 0) continue;
+    if (!settings.part.is_whole())
       throw InputError("--what-if \"" + question + "\": of this plan only " +
                        std::to_string(settings.part.micro_batches) + " of " + std::to_string(settings.part.of_all) +
                        " micro-batches are simulated; use ffsearch simulate --settings with --batch");
+    try {
+      with_batch(problem, strategy, batch);
+    } catch (const InputError& error) {
+      throw InputError("--what-if \"" + question + "\": " + error.what());
+    }
+  }
 }
 
 Explanation explain_strategy(const Problem& problem, const StrategyFile& file, const ExplainSettings& settings) {
-  for (const std::string& question : settings.what_if)  // before it takes long
-    if (const int64_t batch = changed_problem(problem.topology, question).batch; batch > 0) try {
-        with_batch(problem, file.strategy, batch);
-      } catch (const InputError& error) {
-        throw InputError("--what-if \"" + question + "\": " + error.what());
-      }
   Evaluator evaluator(problem);
   const Evaluator::Details details = evaluator.details_of_file(file);
   const Nanoseconds makespan = details.timeline.makespan;

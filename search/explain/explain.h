@@ -14,8 +14,8 @@ struct ExplainSettings {
   ExplainedPart part;           // of the plan that the file was shortened from
 };
 
-// Throws InputError for a question that cannot be asked, before anything is simulated.
-void expect_answerable(const Topology& topology, const ExplainSettings& settings);
+// Throws InputError for a question that cannot be asked of the strategy, before anything is simulated.
+void expect_answerable(const Problem& problem, const Strategy& strategy, const ExplainSettings& settings);
 
 // `file`: the strategy with its issue order and buffers; its graph and topology are the problem's. Throws InputError.
 Explanation explain_strategy(const Problem& problem, const StrategyFile& file, const ExplainSettings& settings);

@@ -114,27 +114,16 @@ Vector<std::string> recomputation_of_operators(const Graph& graph, const Vector<
   return name_patterns(names);
 }
 
-// Does the operator's output go to experts?
-bool is_before_experts(const Graph& graph, OperatorId op) {
-  const Vector<TensorId>& outputs = graph.operators[op].outputs;
-  return std::any_of(graph.operators.begin(), graph.operators.end(), [&](const Operator& reader) {
-    return reader.definition->type() == "dispatch" &&
-           std::any_of(reader.inputs.begin(), reader.inputs.end(), [&](TensorId input) {
-             return std::find(outputs.begin(), outputs.end(), input) != outputs.end();
-           });
-  });
-}
-
-enum class Norms { all, before_experts };  // Megatron-LM's others are part of the product that reads them
-
-Norms recomputed_norms(const Parallelism& parallelism) {
-  return parallelism.framework == "megatron" ? Norms::before_experts : Norms::all;
+bool is_read_by_experts(const Graph& graph, OperatorId op) {
+  for (const TensorId tensor : graph.operators[op].outputs)
+    for (const TensorUse& use : graph.tensors[tensor].uses)
+      if (graph.operators[use.consumer].definition->type() == "dispatch") return true;
+  return false;
 }
 
 // Of layers: norms, or these, activations and products of gates. (Others that only read and write keep nothing for
 // backward but what they would read again.)
-Vector<std::string> recomputation_of_kinds(const Graph& graph, const Vector<OperatorId>& layers, Recomputation kinds,
-                                           Norms norms) {
+Vector<std::string> recomputation_of_kinds(const Graph& graph, const Vector<OperatorId>& layers, Recomputation kinds) {
   const Vector<int> layer_of = layer_or_none_of_operators(graph, layers);
   Vector<std::string> names;
   for (const OperatorId op : graph.operator_ids()) {
@@ -146,9 +135,18 @@ Vector<std::string> recomputation_of_kinds(const Graph& graph, const Vector<Oper
         is_one_of({"layer_norm", "rms_norm"}) ||
         (kinds == Recomputation::elementwise && is_one_of({"relu", "tanh", "sigmoid", "gelu", "silu", "mul"}));
     if (layer_of[op] != no_layer && chosen && is_worth_recomputing(graph, op) &&
-        !read_by_another_layer(graph, layer_of, op) && (norms == Norms::all || is_before_experts(graph, op)))
+        !read_by_another_layer(graph, layer_of, op))
       names.push_back(graph.operators[op].name);
   }
+  return name_patterns(names);
+}
+
+// Of layers: norms in front of experts. Megatron-LM's others are part of the product that reads them.
+Vector<std::string> recomputation_before_experts(const Graph& graph, const Vector<OperatorId>& layers) {
+  const Vector<bool> norms = recomputed_operators(graph, recomputation_of_kinds(graph, layers, Recomputation::norms));
+  Vector<std::string> names;
+  for (const OperatorId op : graph.operator_ids())
+    if (norms[op] && is_read_by_experts(graph, op)) names.push_back(graph.operators[op].name);
   return name_patterns(names);
 }
 
@@ -384,14 +382,15 @@ ParallelPlan plan_of(Parallelism& parallelism, const Graph& graph, const Topolog
     plan.settings.recompute = recomputation_of_layers(
         graph, layers, places, parallelism.recompute_layers > 0 ? parallelism.recompute_layers : layers.count());
   else if (recomputes_operators(parallelism)) plan.settings.recompute = recomputation_of_operators(graph, layers);
-  else if (parallelism.recompute == Recomputation::norms || parallelism.recompute == Recomputation::elementwise)
-    plan.settings.recompute =
-        recomputation_of_kinds(graph, layers, parallelism.recompute, recomputed_norms(parallelism));
-  if (parallelism.recompute == Recomputation::norms && plan.settings.recompute.empty())
-    throw InputError(
-        "recompute=norms: Megatron-LM's norms are part of the product that reads them (Transformer Engine), but before "
-        "experts, and the graph \"" +
-        graph.name + "\" has none: nothing would be computed again");
+  else if (parallelism.recompute == Recomputation::norms && parallelism.framework == "megatron") {
+    plan.settings.recompute = recomputation_before_experts(graph, layers);
+    if (plan.settings.recompute.empty())
+      throw InputError(
+          "recompute=norms: Megatron-LM's norms are part of the product that reads them (Transformer Engine), but "
+          "before experts, and the graph \"" +
+          graph.name + "\" has none: nothing would be computed again");
+  } else if (parallelism.recompute == Recomputation::norms || parallelism.recompute == Recomputation::elementwise)
+    plan.settings.recompute = recomputation_of_kinds(graph, layers, parallelism.recompute);
   const Graph of_micro_batch = graph_of_micro_batch(graph, plan.settings.micro_batches);
   const Vector<DeviceId> order = topology.by_links();
   Vector<int> begin = {0};  // of stages, in this order
@@ -485,11 +484,14 @@ void set_nearest_recomputation(Parallelism& nearest, const Graph& graph, const V
   const Vector<bool> found = recomputed_operators(graph, patterns);
   const Vector<OperatorId> layers = transformer_layers(graph);
   for (const Recomputation kind : {Recomputation::norms, Recomputation::elementwise})
-    for (const Norms norms : {Norms::all, Norms::before_experts})
-      if (recomputed_operators(graph, recomputation_of_kinds(graph, layers, kind, norms)) == found) {
-        nearest.recompute = kind;
-        return;
-      }
+    if (recomputed_operators(graph, recomputation_of_kinds(graph, layers, kind)) == found) {
+      nearest.recompute = kind;
+      return;
+    }
+  if (recomputed_operators(graph, recomputation_before_experts(graph, layers)) == found) {
+    nearest.recompute = Recomputation::norms;
+    return;
+  }
   const bool selective = recomputed_operators(graph, recomputation_of_operators(graph, layers)) == found;
   nearest.recompute = selective ? Recomputation::selective : Recomputation::full;
   if (selective) return;
@@ -606,6 +608,14 @@ bool divides_micro_batches(const Parallelism& parallelism) {
 }
 
 }  // namespace
+
+int64_t sequence_length(const Graph& graph) {
+  int64_t longest = 0;
+  for (const Operator& op : graph.operators)
+    if (op.definition->type() == "multi_head_attention")
+      longest = std::max(longest, graph.tensors[op.outputs[0]].shape[1]);
+  return longest;
+}
 
 Parallelism nearest_parallelism(const Graph& graph, const Topology& topology, const Strategy& strategy,
                                 const StrategySettings& settings, StageWidths widths) {

@@ -10,11 +10,6 @@
 #include "common/errors.h"
 
 namespace ff {
-
-bool runs_fsdp(const Parallelism& parallelism) {
-  return parallelism.framework == "fsdp" || parallelism.framework == "composer";
-}
-
 namespace {
 
 const Vector<std::string>& keys() {
@@ -222,6 +217,10 @@ Synchronization sharding_of_micro_batches(const Parallelism& parallelism) {
 
 bool gathers_for_forward(const Parallelism& parallelism) {
   return parallelism.overlaps_gathers && parallelism.synchronization == Synchronization::sharded_optimizer;
+}
+
+bool runs_fsdp(const Parallelism& parallelism) {
+  return parallelism.framework == "fsdp" || parallelism.framework == "composer";
 }
 
 bool overlaps_reductions(const Parallelism& parallelism) {

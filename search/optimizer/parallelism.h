@@ -187,6 +187,9 @@ void check_rounds(const Parallelism& parallelism, int64_t batch);
 // which the fewest tensors are read further on, and the last of these. Empty: there is no attention.
 Vector<OperatorId> transformer_layers(const Graph& graph);
 
+// The longest that attention reads; 0: there is none.
+int64_t sequence_length(const Graph& graph);
+
 // By operator: its layer; no_layer in front of the first one (embeddings) and behind the last one, where layers are as
 // long as their neighbours; with fewer than three of them that is not known.
 constexpr int no_layer = -1;

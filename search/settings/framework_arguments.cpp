@@ -424,13 +424,13 @@ class Megatron {
     else
       for (const std::string& module : flags_.at("--recompute-modules"))
         modules += (modules.empty() ? "" : " ") + module;
-    if (modules == "layernorm" && experts_of(graph_) == 1) {
+    if (modules == "layernorm") {
+      if (experts_of(graph_) > 1) return Recomputation::norms;
       result_.notes.push_back(
           "--recompute-modules layernorm: norms are part of the product that reads them (Transformer Engine), but "
           "before experts, which the graph does not have: predicted without");
       return Recomputation::none;
     }
-    if (modules == "layernorm") return Recomputation::norms;
     if (modules != "core_attn") fail("--recompute-modules: found \"" + modules + "\", expected core_attn or layernorm");
     return Recomputation::selective;
   }

@@ -218,13 +218,6 @@ bool is_language_model(const Graph& graph) {
   });
 }
 
-// Of the sequences that the layers read; 0: there is no attention.
-int64_t length_of(const Graph& graph) {
-  for (const Operator& op : graph.operators)
-    if (op.definition->type() == "multi_head_attention") return graph.tensors[op.outputs[0]].shape[1];
-  return 0;
-}
-
 // Without stages gradients accumulate over micro-batches, with them a local batch passes through the pipeline.
 FrameworkSettings torchtitan_file(const Parallelism& plan, const Graph& graph, int layers, Precision precision) {
   FrameworkSettings settings;
@@ -245,7 +238,7 @@ FrameworkSettings torchtitan_file(const Parallelism& plan, const Graph& graph, i
       "# torchtitan up to 0.2. Later versions have [parallelism] as flags: --parallelism.tensor_parallel_degree 2\n"
       "[training]\nlocal_batch_size = " +
       text_of(plan.pipeline > 1 ? graph.batch_size / plan.data : plan.micro_batch) +
-      "\nglobal_batch_size = " + text_of(graph.batch_size) + "\nseq_len = " + text_of(length_of(graph)) +
+      "\nglobal_batch_size = " + text_of(graph.batch_size) + "\nseq_len = " + text_of(sequence_length(graph)) +
       (precision == Precision::bf16 ? "" : "\nmixed_precision_param = \"float32\"") +
       "\n\n[parallelism]\ndata_parallel_replicate_degree = " + text_of(replicas) +
       "\ndata_parallel_shard_degree = " + text_of(plan.data / replicas) +

@@ -109,9 +109,6 @@ std::optional<SettingsReport> settings_report(Parallelism parallelism, const Str
   found->notes.push_back(problem.kernels.busy_note());
   std::erase(found->notes, "");
   SearchReport& report = found->report;
-  if (is_sharded(
-          parallelism.synchronization))  // FSDP with stages exchanges once an iteration, as sharded optimizers do
-    report.sharding = sharding_name(parallelism.synchronization);
   if (problem.replicas->count == 1 && costs.mode == CostMode::analytic)
     report.lower_bound = lower_bound(problem, SearchSpace(problem.graph, problem.topology), evaluator.cost_model());
   unfold(report, *problem.replicas);

@@ -236,11 +236,7 @@ class SettingsSearch {
     if (given("cp")) return {options_.pinned.context};
     Vector<int> degrees = {1};
     if (options_.pinned.framework == "none") return degrees;
-    int64_t positions = 0;
-    for (const Operator& op : graph_.operators) {
-      if (op.definition->type() == "multi_head_attention")
-        positions = std::max(positions, graph_.tensors[op.outputs[0]].shape[1]);
-    }
+    const int64_t positions = sequence_length(graph_);
     for (int degree = 2; positions / degree >= least_positions && topology_.devices.count() % degree == 0; degree *= 2)
       degrees.push_back(degree);
     return degrees;

@@ -176,18 +176,12 @@ class Torchtitan {
 
   // 2,048 where it is not said.
   void read_length() {
-    const int64_t length = number("training.seq_len", 2048);
-    for (const Operator& op : graph_.operators) {
-      if (op.definition->type() != "multi_head_attention") continue;
-      const int64_t own = graph_.tensors[op.outputs[0]].shape[1];
-      const std::string has = "the graph \"" + graph_.name + "\" has " + std::to_string(own) + " tokens in a sample";
-      if (own != length && values_.contains("training.seq_len"))
-        refuse("training.seq_len", std::to_string(length) + ": " + has);
-      if (own != length)
-        result_.notes.push_back("training.seq_len is not given, torchtitan takes " + std::to_string(length) + "; " +
-                                has + ", and is predicted");
-      return;
-    }
+    const int64_t length = number("training.seq_len", 2048), own = sequence_length(graph_);
+    if (own == length) return;
+    const std::string has = "the graph \"" + graph_.name + "\" has " + std::to_string(own) + " tokens in a sample";
+    if (values_.contains("training.seq_len")) refuse("training.seq_len", std::to_string(length) + ": " + has);
+    result_.notes.push_back("training.seq_len is not given, torchtitan takes " + std::to_string(length) + "; " + has +
+                            ", and is predicted");
   }
 
   void read_schedule() {
