@@ -18,19 +18,15 @@ std::pair<DeviceId, double> fullest(const Vector<int64_t>& bytes, const Topology
   return result;
 }
 
-// Of the devices that are nearly as full as the fullest one, exactly; where they exceed memory, what lives at once.
+// Exactly; where what lives at once exceeds memory, that.
 void set_memory(SettingsPrediction& prediction, const Topology& topology, SimulatedMicroBatches& sample) {
-  constexpr double nearly = 0.92;  // gaps between buffers were up to 6 %
   // Preallocated buffers become more with each micro-batch: what fits at first may not in the end.
   for (const TransferBuffers buffers : sample.evaluator().transfer_buffers()) {
     MemoryModel::Needs needs = sample.memory(buffers);
     Vector<int64_t> bytes = sample.bytes(needs);
     auto [device, share] = fullest(bytes, topology);
-    if (share <= 1) {
-      Vector<bool> chosen;
-      for (const int64_t of_device : bytes)
-        chosen.push_back(static_cast<double>(of_device) >= nearly * static_cast<double>(bytes[device]));
-      lay_out(needs.plans, chosen);
+    if (share <= 1) {  // of all devices: gaps between buffers may be a tenth of what lives at once, or none
+      lay_out(needs.plans);
       bytes = sample.bytes(needs);
       std::tie(device, share) = fullest(bytes, topology);
     }
